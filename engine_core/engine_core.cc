@@ -21,7 +21,9 @@
 namespace tandem {
 namespace {
 
-SchedulerConfig WithLimits(SchedulerConfig config, const ExecutorLimits& limits) {
+SchedulerConfig WithLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
+  SchedulerConfig config = options.scheduler;
+  config.overlaps_steps = options.async_scheduling && limits.max_steps_in_flight > 1;
   config.max_num_seqs = limits.max_num_seqs;
   config.max_num_batched_tokens = limits.max_num_batched_tokens;
   config.max_model_len = limits.max_model_len;
@@ -86,8 +88,7 @@ EngineCore::EngineCore(const EngineCoreOptions& options, Executor* executor, con
       executor_(executor),
       clock_(clock),
       kv_cache_(CacheWithLimits(options.kv_cache, executor->limits())),
-      scheduler_(WithLimits(options.scheduler, executor->limits()), &kv_cache_,
-                 options.kv_connector),
+      scheduler_(WithLimits(options, executor->limits()), &kv_cache_, options.kv_connector),
       adapters_(options.max_cpu_loras, options.adapter_loads),
       outputs_(options.engine_index) {}
 
@@ -349,8 +350,8 @@ void EngineCore::AbortAllWithOutputs() {
 
 // ---- shutdown ----
 
-bool EngineCore::ResetPrefixCache(bool preempt_running) {
-  return scheduler_.ResetPrefixCache(preempt_running, clock_->Monotonic());
+bool EngineCore::ResetPrefixCache(bool preempt_running, bool reset_connector) {
+  return scheduler_.ResetPrefixCache(preempt_running, clock_->Monotonic(), reset_connector);
 }
 
 void EngineCore::On(const ShutdownRequest&) {

@@ -45,7 +45,7 @@ struct EngineCoreOptions {
   int32_t engine_index = 0;
   size_t max_num_requests = 1 << 16;    // running and waiting; one more is refused, retryable
   double shutdown_timeout_s = 0;        // how long running requests may go on; 0: abort at once
-  KvConnector* kv_connector = nullptr;  // must outlive the engine; nullptr: none, as yet always
+  KvConnector* kv_connector = nullptr;  // must outlive the engine; nullptr: none
   RequestGrammars* grammars = nullptr;  // likewise; nullptr: structured outputs are refused
   // Where adapters come from; must outlive the engine. nullptr: requests with an adapter are
   // refused.
@@ -104,7 +104,7 @@ class EngineCore {
   bool done() const { return shutting_down() && !HasWork(); }
 
   // For utility calls, between steps.
-  bool ResetPrefixCache(bool preempt_running);
+  bool ResetPrefixCache(bool preempt_running, bool reset_connector = false);
   // Replies to `call` when the pause has taken effect: kWait waits for running requests.
   void Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequest& call);
   // FAILED_PRECONDITION: the engine has released memory, and WakeUp is what it needs.

@@ -54,15 +54,13 @@ Result IsSleeping(const wire::UtilityRequest&, EngineCore* engine) {
   return Bool(engine->is_sleeping());
 }
 
-// (reset_running_requests, reset_connector). No connector has a cache yet, so that part always
-// fails.
+// (reset_running_requests, reset_connector). The second fails without a connector.
 Result ResetPrefixCache(const wire::UtilityRequest& call, EngineCore* engine) {
   Arguments arguments(call.args);
   const bool preempt_running = arguments.NextBool(false);
   const bool reset_connector = arguments.NextBool(false);
   if (!arguments.status().ok()) return arguments.status();
-  const bool done = engine->ResetPrefixCache(preempt_running);
-  return Bool(done && !reset_connector);
+  return Bool(engine->ResetPrefixCache(preempt_running, reset_connector));
 }
 
 // A text-only engine does not have these caches.

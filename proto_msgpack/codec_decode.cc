@@ -5,6 +5,7 @@
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/fields.h"
 #include "proto_msgpack/msgpack_reader.h"
+#include "proto_msgpack/prefix_cache_stats.h"
 
 namespace tandem::wire {
 namespace {
@@ -372,6 +373,13 @@ StatusOr<RequestSpecDecodeMetrics> UnpackSpecDecodeMetrics(const RawValue& value
   const std::string_view frames[] = {value.packed};
   RETURN_IF_ERROR(DecodeRecord(frames, &metrics));
   return metrics;
+}
+
+StatusOr<PrefixCacheStats> UnpackPrefixCacheStats(const RawValue& value) {
+  PrefixCacheStats stats;
+  const std::string_view frames[] = {value.packed};
+  RETURN_IF_ERROR(DecodeRecord(frames, &stats));
+  return stats;
 }
 
 StatusOr<LoraRequest> UnpackLoraRequest(const RawValue& value) {

@@ -6,6 +6,7 @@
 #include "common/check.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/fields.h"
+#include "proto_msgpack/prefix_cache_stats.h"
 
 namespace tandem::wire {
 namespace {
@@ -308,6 +309,10 @@ RawValue EncodeTensor(const TensorView& tensor, std::vector<std::string>* aux_fr
 
 RawValue Packed(const RequestSpecDecodeMetrics& metrics) {
   return PackedBy([&](Writer& w) { Pack(w, metrics); });
+}
+
+RawValue Packed(const PrefixCacheStats& stats) {
+  return PackedBy([&](Writer& w) { Pack(w, stats); });
 }
 
 RawValue Packed(const LoraRequest& lora) {

@@ -31,7 +31,7 @@ tandem_test(unit_scheduler LABEL unit
        unit/engine_core/scheduler/shortest_prompt_test.cc
        unit/engine_core/scheduler/stop_check_test.cc unit/engine_core/scheduler/thinking_test.cc
   DEPS engine_core/scheduler tests/support)
-module(tests/support/traces SRCS scheduler_traces.cc
+module(tests/support/traces SRCS recorded_connector.cc scheduler_traces.cc
   DEPS engine_core/scheduler tests/support/gzip ZLIB::ZLIB nlohmann_json::nlohmann_json Catch2::Catch2)
 tandem_test(golden_scheduler LABEL golden SRCS golden/scheduler/trace_replay_test.cc
   DEPS tests/support/files tests/support/traces)

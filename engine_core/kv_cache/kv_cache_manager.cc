@@ -105,8 +105,7 @@ bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
   const int32_t num_to_fit =
       std::min(NumBlocksFor(admission.num_tokens_to_fit) - num_cached, max_held_blocks_ - num_seen);
   const int32_t num_needed = std::max({num_new, num_to_fit, 0}) + num_free_cached;
-  const int32_t num_kept = admission.keep_watermark ? watermark_blocks_ : 0;
-  if (num_needed + num_kept > pool_.num_free()) return false;
+  if (!HasRoom(num_needed, admission)) return false;
 
   for (BlockId block : seen) pool_.Hold(block);
   std::copy(admission.cached_prefix.begin(), admission.cached_prefix.end(), Table(slot));
@@ -115,6 +114,25 @@ bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
   Append(slot, num_new);
   RegisterFullBlocks(slot, sequence, admission.num_tokens);
   return true;
+}
+
+bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
+                              const Admission& admission, HeldBlocks* held) {
+  const auto num_held = static_cast<int32_t>(held->table.size());
+  const int32_t num_new =
+      NumMissingBlocks(num_held, admission.num_tokens + admission.num_lookahead_tokens);
+  const int32_t num_to_fit = NumMissingBlocks(num_held, admission.num_tokens_to_fit);
+  if (!HasRoom(std::max(num_new, num_to_fit), admission)) return false;
+  Attach(slot, std::move(*held));
+  Append(slot, num_new);
+  RegisterFullBlocks(slot, sequence, admission.num_tokens);
+  return true;
+}
+
+bool KvCacheManager::HasRoom(int32_t num_blocks, const Admission& admission) const {
+  const int32_t num_kept =
+      admission.num_reserved_blocks + (admission.keep_watermark ? watermark_blocks_ : 0);
+  return num_blocks + num_kept <= pool_.num_free();
 }
 
 bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens,

@@ -13,6 +13,7 @@
 // that lie wholly before the window, and the table names the null block there. They go to the free
 // list like any freed block, the newest first, and can be found until they are allocated again.
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -78,6 +79,7 @@ struct Admission {
   int32_t num_lookahead_tokens = 0;        // positions after them, to make room for as well
   int32_t num_tokens_to_fit = 0;           // must fit into free blocks, though not allocated yet
   bool keep_watermark = false;
+  int32_t num_reserved_blocks = 0;  // free blocks that are for others
 };
 
 class KvCacheManager {
@@ -95,6 +97,13 @@ class KvCacheManager {
   std::span<const BlockId> FindCachedPrefix(std::span<const BlockHash> hashes, int32_t max_tokens);
 
   bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission);
+  // The same for a sequence that holds blocks already, which move to the slot.
+  bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission,
+                HeldBlocks* held);
+  // Blocks that a table of num_held lacks for num_tokens.
+  int32_t NumMissingBlocks(int32_t num_held, int32_t num_tokens) const {
+    return std::max(0, NumBlocksFor(num_tokens) - num_held);
+  }
   // Makes room for the first num_tokens of an admitted request and num_lookahead_tokens after them,
   // up to max_model_len.
   bool TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens,
@@ -138,6 +147,7 @@ class KvCacheManager {
   };
 
   int32_t NumBlocksFor(int32_t num_tokens) const;
+  bool HasRoom(int32_t num_blocks, const Admission& admission) const;
   BlockId* Table(RequestSlot slot) const;
   Row& RowOf(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
   const Row& RowOf(RequestSlot slot) const { return rows_[static_cast<size_t>(Index(slot))]; }

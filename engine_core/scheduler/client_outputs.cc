@@ -17,6 +17,7 @@ void ResetRecord(wire::EngineCoreOutput* record) {
   record->finish_reason.reset();
   record->stop_reason = std::monostate();
   record->events.clear();
+  record->kv_transfer_params.reset();
   record->trace_headers.reset();
   record->prefill_stats.reset();
   record->num_nans_in_logits = 0;

@@ -1,6 +1,7 @@
 #include "engine_core/scheduler/kv_transfers.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "common/check.h"
@@ -13,117 +14,201 @@ bool Contains(const Range& range, const Value& value) {
   return std::find(range.begin(), range.end(), value) != range.end();
 }
 
+// The index of the table's first block among `failed`; the table's size: there is none.
+int32_t FirstOf(std::span<const BlockId> failed, std::span<const BlockId> table) {
+  const auto found = std::find_if(table.begin(), table.end(),
+                                  [&](BlockId block) { return Contains(failed, block); });
+  return static_cast<int32_t>(found - table.begin());
+}
+
+// Tokens that the request had when the step began; if it is not part of it, that it has.
+int32_t NumComputedBefore(const Step& step, const Request& request) {
+  if (request.num_stale_steps > 0) return request.num_computed_tokens;
+  const auto found = std::find(step.requests.begin(), step.requests.end(), &request);
+  if (found == step.requests.end()) return request.num_computed_tokens;
+  return step.output.requests[static_cast<size_t>(found - step.requests.begin())]
+      .num_computed_tokens;
+}
+
 }  // namespace
 
 std::optional<KvMatch> KvTransfers::Match(const Request& request, int32_t num_local_tokens) const {
-  if (connector_ == nullptr || request.load_failed) return KvMatch{};
+  if (connector_ == nullptr) return KvMatch{};
   const std::optional<KvMatch> match = connector_->Match(request, num_local_tokens);
   if (match) {
     // An asynchronous load may bring all tokens; the last one is computed again.
     const int32_t num_at_most = request.num_tokens() - (match->is_async ? 0 : 1) - num_local_tokens;
-    CHECK(match->num_tokens >= 0 && match->num_tokens <= num_at_most)
+    CHECK(match->num_tokens >= 0 && match->num_tokens <= std::max(num_at_most, 0))
         << match->num_tokens << " tokens for " << request.id();
   }
   return match;
 }
 
-void KvTransfers::Begin(Request* request, std::span<const BlockId> table, const KnownTokens& known,
-                        bool is_async) {
+void KvTransfers::Begin(Request* request, std::span<const BlockId> table, int32_t num_local_tokens,
+                        const KvMatch& match) {
   if (connector_ == nullptr) return;
-  connector_->OnAllocated(*request, table, known.num_local, {known.num_remote, is_async});
-  if (known.num_remote == 0) return;
-  request->loads_kv = true;
-  loads_.push_back({.id = request->id(),
-                    .request = request,
-                    .num_tokens = known.total(),
-                    .num_local_tokens = known.num_local,
-                    .is_async = is_async});
+  connector_->OnAllocated(*request, table, num_local_tokens, match);
+  if (match.num_tokens == 0) return;
+  if (match.is_async) {
+    request->load = KvLoad::kRunning;
+    request->fetch = KvFetch::kInProgress;
+    loading_.push_back(request);
+  } else if (holds_back_) {
+    request->holds_back_hashes = true;
+    held_back_.push_back(request);
+  }
+}
+
+void KvTransfers::Release(Request* request) {
+  if (!std::exchange(request->holds_back_hashes, false)) return;
+  std::erase(held_back_, request);
 }
 
 bool KvTransfers::CanRelease(const Request& request) const {
-  return connector_ == nullptr || (!request.loads_kv && connector_->CanRelease(request));
+  return connector_ == nullptr || (!request.holds_back_hashes && !connector_->WillFreeBlocks());
 }
 
-void KvTransfers::FreeOrKeep(Request* request) {
+std::span<const BlockId> KvTransfers::ComputedBlocks(const Request& request,
+                                                     std::span<const BlockId> table) const {
+  const int32_t block_size = kv_cache_->config().block_size;
+  const int32_t num_computed = request.status == wire::RequestStatus::kRunning
+                                   ? request.num_computed_tokens
+                                   : request.known.total();
+  const auto num_blocks = static_cast<size_t>((num_computed + block_size - 1) / block_size);
+  return table.first(std::min(num_blocks, table.size()));
+}
+
+wire::RawValue KvTransfers::FreeOrKeep(Request* request, wire::RequestStatus status) {
   const bool is_running = request->status == wire::RequestStatus::kRunning;
   if (connector_ == nullptr) {
     if (is_running) kv_cache_->Free(request->slot);
-    return;
+    return {};
   }
   HeldBlocks blocks = is_running ? kv_cache_->Detach(request->slot) : std::move(request->held);
-  const bool is_read = connector_->OnFinished(*request, blocks.table) && !blocks.table.empty();
-  if (request->loads_kv) {
-    const auto load = std::find_if(loads_.begin(), loads_.end(),
-                                   [=](const Load& l) { return l.request == request; });
-    load->has_finished = true;
-    if (load->is_async) load->request = nullptr;  // no step names it, so it may be deleted soon
+  KvEnding ending =
+      connector_->OnFinished(*request, status, ComputedBlocks(*request, blocks.table));
+  const bool loads = std::erase(loading_, request) > 0;
+  const bool loads_with_step = std::erase(held_back_, request) > 0;
+  const bool is_read = ending.keeps_blocks && !loads && !blocks.table.empty();
+  if (loads || loads_with_step || is_read) {
+    kept_.push_back({request->id(), std::move(blocks), loads || loads_with_step, is_read,
+                     loads_with_step ? request : nullptr});
+  } else {
+    kv_cache_->Free(std::move(blocks));
   }
-  kept_.push_back({request->id(), std::move(blocks), request->loads_kv, is_read});
-  FreeKept();
+  request->load = KvLoad::kNone;
+  request->holds_back_hashes = false;
+  return std::move(ending.params);
 }
 
-std::span<const EndedLoad> KvTransfers::Settle(const Step& step, const KvTransferReport& report) {
-  ended_.clear();
-  if (connector_ == nullptr) return ended_;
-  for (const BlockId block : report.failed_blocks) NoteFailure(block);
-  const auto has_ended = [&](const Load& load) { return HasEnded(load, step, report); };
-  for (const Load& load : loads_) {
-    if (has_ended(load)) End(load);
+std::span<const FailedLoad> KvTransfers::NoteFailures(const Step& step,
+                                                      std::span<Request* const> running,
+                                                      const KvTransferReport& report) {
+  failed_.clear();
+  if (report.failed_blocks.empty() && report.failed_loads.empty()) return failed_;
+  NoteLoading(report);
+  NoteRunning(step, running, report);
+  std::sort(failed_.begin(), failed_.end(), [](const FailedLoad& a, const FailedLoad& b) {
+    return std::tuple(a.request->wire.arrival_time, a.request->order) <
+           std::tuple(b.request->wire.arrival_time, b.request->order);
+  });
+  return failed_;
+}
+
+void KvTransfers::NoteLoading(const KvTransferReport& report) {
+  const int32_t block_size = kv_cache_->config().block_size;
+  for (Request* request : loading_) {
+    const bool is_whole = Contains(report.failed_loads, request->id());
+    const int32_t num_valid =
+        is_whole ? 0 : FirstOf(report.failed_blocks, request->held.table) * block_size;
+    if (num_valid < request->known.total()) failed_.push_back({request, num_valid, is_whole});
   }
-  std::erase_if(loads_, has_ended);
-  for (Kept& kept : kept_) kept.is_read = kept.is_read && !Contains(report.released, kept.id);
-  FreeKept();
-  return ended_;
+}
+
+// Asynchronously: nobody has read it.
+bool KvTransfers::IsLoading(BlockId block) const {
+  const auto loads_it = [&](const Request* request) {
+    return Contains(request->held.table, block);
+  };
+  const auto keeps_it = [&](const Kept& kept) {
+    return kept.is_loading && kept.loads_with_step == nullptr && Contains(kept.blocks.table, block);
+  };
+  return std::ranges::any_of(loading_, loads_it) || std::ranges::any_of(kept_, keeps_it);
+}
+
+// Every holder of a bad block: those that share it have read it as well.
+void KvTransfers::NoteRunning(const Step& step, std::span<Request* const> running,
+                              const KvTransferReport& report) {
+  const int32_t block_size = kv_cache_->config().block_size;
+  for (Request* request : running) {
+    if (request->finished()) continue;
+    const std::span<const BlockId> table = kv_cache_->BlockTable(request->slot);
+    const int32_t num_valid = FirstOf(report.failed_blocks, table) * block_size;
+    if (num_valid >= NumComputedBefore(step, *request)) continue;
+    failed_.push_back({.request = request, .num_valid_tokens = num_valid});
+  }
+  const auto is_loading = [this](BlockId block) { return IsLoading(block); };
+  if (std::ranges::all_of(report.failed_blocks, is_loading)) return;
+  // What has left the batch since may have been computed on top of them.
+  for (const Request* request : step.requests) {
+    if (request->status != wire::RequestStatus::kRunning) kv_cache_->Forget(request->block_hashes);
+  }
+}
+
+// Of the steps that name a request since its admission, the first one did the load.
+void KvTransfers::EndHeldBack(const Step& step) {
+  const auto has_run = [&](const Request* request) {
+    return request->num_stale_steps == 0 && Contains(step.requests, request);
+  };
+  for (Request* request : held_back_) {
+    if (!has_run(request)) continue;
+    request->holds_back_hashes = false;
+    kv_cache_->RegisterUpTo(request->slot, request->sequence(), request->num_computed_tokens);
+  }
+  std::erase_if(held_back_, has_run);
+  for (Kept& kept : kept_) {
+    if (kept.loads_with_step == nullptr || !has_run(kept.loads_with_step)) continue;
+    kept.loads_with_step = nullptr;
+    kept.is_loading = false;
+  }
+  FreeUnneeded();
+}
+
+void KvTransfers::Settle(const KvTransferReport& report) {
+  for (const RequestId& id : report.loaded) EndLoad(id);
+  for (const RequestId& id : report.failed_loads) EndLoad(id);
+  for (const RequestId& id : report.released) {
+    const auto kept = FindKept(id);
+    if (kept == kept_.end()) continue;
+    kept->is_read = false;
+    FreeUnneeded();
+  }
+}
+
+void KvTransfers::EndLoad(const RequestId& id) {
+  const auto loading = std::find_if(loading_.begin(), loading_.end(),
+                                    [&](const Request* request) { return request->id() == id; });
+  if (loading != loading_.end()) {
+    (*loading)->load = KvLoad::kEnded;
+    (*loading)->fetch = KvFetch::kCompleted;
+    loading_.erase(loading);
+    return;
+  }
+  const auto kept = FindKept(id);
+  if (kept == kept_.end()) return;
+  kept->is_loading = false;
+  FreeUnneeded();
+}
+
+std::vector<KvTransfers::Kept>::iterator KvTransfers::FindKept(const RequestId& id) {
+  return std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.id == id; });
 }
 
 bool KvTransfers::Keeps(const RequestId& id) const {
   return std::any_of(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.id == id; });
 }
 
-std::span<const BlockId> KvTransfers::TableOf(const Load& load) const {
-  return load.is_async ? std::span<const BlockId>(load.request->held.table)
-                       : kv_cache_->BlockTable(load.request->slot);
-}
-
-void KvTransfers::NoteFailure(BlockId block) {
-  for (Load& load : loads_) {
-    if (load.has_finished) continue;
-    const std::span<const BlockId> table = TableOf(load);
-    const auto found = std::find(table.begin(), table.end(), block);
-    if (found == table.end()) continue;
-    const auto block_idx = static_cast<int32_t>(found - table.begin());
-    load.first_failed_block =
-        load.first_failed_block < 0 ? block_idx : std::min(load.first_failed_block, block_idx);
-  }
-}
-
-// Of the steps that name a request since its admission, the first one did the load.
-bool KvTransfers::HasEnded(const Load& load, const Step& step,
-                           const KvTransferReport& report) const {
-  if (load.is_async) return Contains(report.loaded, load.id);
-  return load.request->num_stale_steps == 0 && Contains(step.requests, load.request);
-}
-
-void KvTransfers::End(const Load& load) {
-  if (load.has_finished) {
-    const auto kept =
-        std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.id == load.id; });
-    kept->is_loading = false;
-    return;
-  }
-  const bool failed = load.first_failed_block >= 0;
-  const int32_t num_before_failure =
-      std::clamp(load.first_failed_block * kv_cache_->config().block_size, load.num_local_tokens,
-                 load.num_tokens);
-  load.request->loads_kv = false;
-  load.request->load_failed = load.request->load_failed || failed;
-  ended_.push_back({.request = load.request,
-                    .num_loaded_tokens = failed ? num_before_failure : load.num_tokens,
-                    .is_async = load.is_async,
-                    .failed = failed});
-}
-
-void KvTransfers::FreeKept() {
+void KvTransfers::FreeUnneeded() {
   for (Kept& kept : kept_) {
     if (!kept.is_needed()) kv_cache_->Free(std::move(kept.blocks));
   }

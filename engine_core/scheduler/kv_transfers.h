@@ -3,7 +3,6 @@
 // The transfers of a KvConnector as the scheduler tracks them: which requests load, and which
 // blocks are kept after their request has ended. Without a connector every call does nothing.
 // Thread: engine loop. Owns: kept blocks. The connector and the cache must outlive it.
-// Nothing turns this on yet: only the simulation has a connector.
 
 #include <cstdint>
 #include <optional>
@@ -18,70 +17,85 @@
 
 namespace tandem {
 
-// A load that has ended.
-struct EndedLoad {
-  Request* request = nullptr;     // waiting or running
-  int32_t num_loaded_tokens = 0;  // from the start, its local prefix included
-  bool is_async = false;
-  bool failed = false;
+// A request of which some load has failed.
+struct FailedLoad {
+  Request* request = nullptr;    // loading or running
+  int32_t num_valid_tokens = 0;  // from the start, its local prefix included
+  bool is_whole = false;         // nothing of it is known to be valid
 };
 
 class KvTransfers {
  public:
-  // connector: nullptr if there is none.
-  KvTransfers(KvConnector* connector, KvCacheManager* kv_cache)
-      : connector_(connector), kv_cache_(kv_cache) {}
+  // connector: nullptr if there is none. holds_back: what is loaded with a step is not to be found
+  // before the step's result is known, because further steps may be scheduled until then.
+  KvTransfers(KvConnector* connector, KvCacheManager* kv_cache, bool holds_back)
+      : connector_(connector), kv_cache_(kv_cache), holds_back_(holds_back) {}
 
   bool has_connector() const { return connector_ != nullptr; }
 
+  void Add(Request* request) {
+    if (connector_ == nullptr || !connector_->OnAdded(*request)) return;
+    request->fetch = KvFetch::kWaitingToStart;
+  }
   // What can be loaded after a local prefix; nullopt: ask later.
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) const;
-  // The request has its blocks: begins its load, if there is anything to load.
-  void Begin(Request* request, std::span<const BlockId> table, const KnownTokens& known,
-             bool is_async);
+  // Whether blocks that this load fills must not be found yet.
+  bool HoldsBack(const KvMatch& match) const {
+    return match.num_tokens > 0 && (match.is_async || holds_back_);
+  }
+  // The request has its blocks: begins the load of the match, which may be empty.
+  void Begin(Request* request, std::span<const BlockId> table, int32_t num_local_tokens,
+             const KvMatch& match);
   // Whether a running request may lose its blocks.
   bool CanRelease(const Request& request) const;
-  // Frees the blocks of a request that ends, or keeps them as long as a transfer needs them.
-  void FreeOrKeep(Request* request);
-  // Handles the worker's report that came with a step's result; returns the loads that have ended
-  // with it, valid until the next call.
-  std::span<const EndedLoad> Settle(const Step& step, const KvTransferReport& report);
+  // It loses them.
+  void Release(Request* request);
+  // Frees the blocks of a request that ends with this status, or keeps them as long as a transfer
+  // needs them. Returns the output's kv_transfer_params.
+  wire::RawValue FreeOrKeep(Request* request, wire::RequestStatus status);
+
+  // A step has run: what was loaded with it can be found.
+  void EndHeldBack(const Step& step);
+  // Then the loads that the report, which came with the result of this step, names as failed, in
+  // the order of their arrival; valid until the next call.
+  std::span<const FailedLoad> NoteFailures(const Step& step, std::span<Request* const> running,
+                                           const KvTransferReport& report);
+  // Then, with the step's tokens taken in: ends loads and frees blocks.
+  void Settle(const KvTransferReport& report);
 
   // Whether blocks are kept under this id: it cannot name another request yet.
   bool Keeps(const RequestId& id) const;
   bool keeps_any() const { return !kept_.empty(); }
+  bool Reset() { return connector_ == nullptr || connector_->Reset(); }
 
   struct Kept {
     RequestId id;
     HeldBlocks blocks;
     bool is_loading = false;
     bool is_read = false;
+    const Request* loads_with_step = nullptr;  // alive while that step is in flight
     bool is_needed() const { return is_loading || is_read; }
   };
   const std::vector<Kept>& kept() const { return kept_; }
 
  private:
-  struct Load {
-    RequestId id;
-    Request* request = nullptr;
-    int32_t num_tokens = 0;  // when it has ended, the local prefix included
-    int32_t num_local_tokens = 0;
-    int32_t first_failed_block = -1;  // into the table; -1: none
-    bool is_async = false;
-    bool has_finished = false;  // the request; its blocks are kept
-  };
-
-  std::span<const BlockId> TableOf(const Load& load) const;
-  void NoteFailure(BlockId block);
-  bool HasEnded(const Load& load, const Step& step, const KvTransferReport& report) const;
-  void End(const Load& load);
-  void FreeKept();
+  std::span<const BlockId> ComputedBlocks(const Request& request,
+                                          std::span<const BlockId> table) const;
+  void NoteLoading(const KvTransferReport& report);
+  void NoteRunning(const Step& step, std::span<Request* const> running,
+                   const KvTransferReport& report);
+  bool IsLoading(BlockId block) const;
+  void EndLoad(const RequestId& id);
+  std::vector<Kept>::iterator FindKept(const RequestId& id);
+  void FreeUnneeded();
 
   KvConnector* connector_;
   KvCacheManager* kv_cache_;
-  std::vector<Load> loads_;
+  bool holds_back_;
+  std::vector<Request*> loading_;    // asynchronously; not ended
+  std::vector<Request*> held_back_;  // loads with a step whose result is not known
   std::vector<Kept> kept_;
-  std::vector<EndedLoad> ended_;
+  std::vector<FailedLoad> failed_;
 };
 
 }  // namespace tandem

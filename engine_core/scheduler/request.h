@@ -36,6 +36,12 @@ struct KnownTokens {
   int32_t total() const { return num_local + num_remote; }
 };
 
+// An asynchronous load into a waiting request's blocks.
+enum class KvLoad : uint8_t { kNone, kRunning, kEnded };
+
+// How far a waiting request is with KV from elsewhere, for statistics.
+enum class KvFetch : uint8_t { kNone, kWaitingToStart, kInProgress, kCompleted };
+
 // Guesses of a request's next tokens. Only DraftTokens changes it.
 struct RequestDrafts {
   // For its next step, while no step is in flight: the result of one brings new drafts.
@@ -104,8 +110,9 @@ struct Request {
   // Its first output, and prefill_stats with it, has gone to the client, in this run or an earlier
   // one.
   bool has_output = wire.own.num_prior_output_tokens > 0;
-  // A transfer writes into its blocks: they must not be found before it is known to have succeeded.
-  bool loads_kv = false;
+  // A load with a step in flight fills its blocks: they must not be found before it is known to
+  // have succeeded.
+  bool holds_back_hashes = false;
   // It is pooled, no token is sampled; null: it generates.
   std::unique_ptr<const wire::PoolingParams> pooling;
   bool needs_grammar;
@@ -124,9 +131,13 @@ struct Request {
   ExtraKeys extra_keys;         // of its blocks
   KnownTokens known;            // when it was admitted last, or will be
   KnownTokens first_known;      // when it was admitted first
-  bool load_failed = false;     // then it computes everything itself
-  bool is_passed_over = false;  // when it was looked at last; RequestTable keeps it
-  bool holds_blocks = false;    // without a slot: those of `held`
+  KvLoad load = KvLoad::kNone;  // once part of it has failed, `known` is what is valid
+  KvFetch fetch = KvFetch::kNone;
+  int32_t num_failed_loads = 0;  // of which nothing was valid
+  bool is_passed_over = false;   // when it was looked at last; RequestTable keeps it
+  bool is_holding = false;       // it is in the queue of those that have been given blocks
+  bool holds_blocks = false;     // without a slot: those of `held`
+  bool enters_again = false;     // the worker has to be sent its tokens and blocks once more
   HeldBlocks held;
 
   const RequestId& id() const { return wire.request_id; }
@@ -154,8 +165,7 @@ struct Request {
   bool has_grammar_begun() const { return needs_grammar && num_output_tokens() >= grammar_begin(); }
   // Whether it cannot run yet, regardless of room.
   bool is_blocked() const {
-    return awaits_event() || status == wire::RequestStatus::kWaitingForRemoteKvs ||
-           awaits_stale_output();
+    return awaits_event() || load != KvLoad::kNone || awaits_stale_output();
   }
   // Whether it waits for what no step brings.
   bool awaits_event() const {
@@ -173,7 +183,8 @@ struct Request {
     return adapter_id() == 0 ? nullptr : &extra_keys.adapter;
   }
   std::span<const BlockHash> findable_hashes() const {
-    return loads_kv ? std::span<const BlockHash>() : std::span<const BlockHash>(block_hashes);
+    return holds_back_hashes ? std::span<const BlockHash>()
+                             : std::span<const BlockHash>(block_hashes);
   }
   SequenceView sequence() const {
     return {token_ids, findable_hashes(), &extra_keys, num_computed_tokens - drafts.num_in_flight};

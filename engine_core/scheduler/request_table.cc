@@ -32,6 +32,7 @@ Request* RequestTable::Add(wire::EngineCoreRequest from_wire, const RequestNeeds
   waiting_->Add(request);
   if (needs.grammar) request->status = kAwaitsGrammar;
   adapters_.Enter(needs.adapter);
+  transfers_->Add(request);
   NoteWait(*request, false);
   return request;
 }
@@ -75,12 +76,51 @@ void RequestTable::EndAdapterWait(Request* request, const Adapter& adapter) {
 }
 
 void RequestTable::HoldForLoad(Request* request, const KnownTokens& known) {
-  waiting_->Remove(request);
+  if (!request->is_holding) {
+    waiting_->Remove(request);
+    holding_->Add(request);
+    request->is_holding = true;
+  }
   request->held = kv_cache_->Detach(next_slot());
   request->holds_blocks = true;
   request->known = known;
+  NoteFirstKnown(request);
   request->status = wire::RequestStatus::kWaitingForRemoteKvs;
-  holding_->Add(request);
+}
+
+void RequestTable::NoteFirstKnown(Request* request) {
+  if (request->num_preemptions == 0) request->first_known = request->known;
+}
+
+void RequestTable::CutLoad(Request* request, int32_t num_valid_tokens) {
+  KnownTokens& known = request->known;
+  known.num_local = std::min(known.num_local, num_valid_tokens);
+  known.num_remote = std::min(known.num_remote, num_valid_tokens - known.num_local);
+}
+
+void RequestTable::MoveToWaiting(Request* request) {
+  CHECK(request->is_holding && !request->holds_blocks) << request->id();
+  holding_->Remove(request);
+  request->is_holding = false;
+  waiting_->AddFirst(request);
+}
+
+void RequestTable::EndLoad(Request* request) {
+  const int32_t num_valid = request->known.total();
+  if (num_valid > 0) {
+    kv_cache_->Attach(next_slot(), std::move(request->held));
+    kv_cache_->RegisterUpTo(next_slot(), request->sequence(), num_valid);
+    request->held = kv_cache_->Detach(next_slot());
+    // Its last token is computed in any case, for the logits.
+    if (num_valid == request->num_tokens()) --request->known.num_remote;
+  } else {
+    kv_cache_->Free(std::move(request->held));
+    request->held = {};
+    request->holds_blocks = false;
+    ++request->num_failed_loads;
+  }
+  request->load = KvLoad::kNone;
+  EndWait(request);
 }
 
 void RequestTable::SetPassedOver(Request* request, bool is_passed_over) {
@@ -90,11 +130,14 @@ void RequestTable::SetPassedOver(Request* request, bool is_passed_over) {
 
 void RequestTable::LeaveQueue(Request* request) {
   SetPassedOver(request, false);
-  (request->holds_blocks ? holding_ : waiting_)->Remove(request);
-  request->holds_blocks = false;
+  (request->is_holding ? holding_ : waiting_)->Remove(request);
+  request->is_holding = request->holds_blocks = false;
+  request->load = KvLoad::kNone;
+  request->fetch = KvFetch::kNone;
 }
 
 void RequestTable::Admit(Request* request, const KnownTokens& known, double now) {
+  const bool was_looked_up = !request->holds_blocks;
   LeaveQueue(request);
   adapters_.Add(request->adapter_id());
   request->slot = next_slot();
@@ -103,7 +146,7 @@ void RequestTable::Admit(Request* request, const KnownTokens& known, double now)
   request->status = wire::RequestStatus::kRunning;
   request->known = known;
   request->num_computed_tokens = known.total();
-  if (request->num_preemptions == 0) request->first_known = known;
+  if (was_looked_up) NoteFirstKnown(request);
   request->events.push_back({wire::EventType::kScheduled, now});
   // Room for all tokens it can get, so that decoding does not allocate.
   const int64_t max_tokens =
@@ -118,8 +161,11 @@ void RequestTable::Admit(Request* request, const KnownTokens& known, double now)
 
 void RequestTable::Preempt(Request* request, StaleOutput stale_output, double now) {
   std::erase(running_, request);
+  ForgetUncomputed(request);
+  transfers_->Release(request);
   kv_cache_->Free(request->slot);
   ReleaseSlot(request);
+  request->known = {};
   request->num_computed_tokens = 0;
   request->num_output_placeholders = 0;
   request->drafts.Clear();
@@ -133,6 +179,22 @@ void RequestTable::Preempt(Request* request, StaleOutput stale_output, double no
   waiting_->AddFirst(request);
 }
 
+void RequestTable::RollBack(Request* request, int32_t num_computed_tokens) {
+  request->num_computed_tokens = num_computed_tokens;
+  request->num_output_placeholders = 0;
+  request->drafts.Clear();
+  request->drops_stale_output = true;
+  request->num_stale_steps = request->num_steps_in_flight;
+  request->mid_prefill = request->num_uncomputed_tokens() > 1;
+  if (!std::exchange(request->enters_again, true)) freed_slots_.push_back(request->slot);
+}
+
+void RequestTable::ForgetUncomputed(Request* request) {
+  const int32_t num_computed = request->num_computed_tokens;
+  if (kv_cache_->NumRegisteredTokens(request->slot) <= num_computed) return;
+  kv_cache_->ForgetBeyond(request->slot, request->sequence(), num_computed);
+}
+
 void RequestTable::AwaitGrammar(Request* request, double now) {
   if (request->status == wire::RequestStatus::kRunning) Preempt(request, StaleOutput::kDrop, now);
   if (request->status == kAwaitsGrammar || request->holds_blocks) return;
@@ -141,8 +203,9 @@ void RequestTable::AwaitGrammar(Request* request, double now) {
   NoteWait(*request, awaited_event);
 }
 
-void RequestTable::Finish(Request* request, wire::RequestStatus status) {
-  transfers_->FreeOrKeep(request);
+wire::RawValue RequestTable::Finish(Request* request, wire::RequestStatus status) {
+  if (request->status == wire::RequestStatus::kRunning) ForgetUncomputed(request);
+  wire::RawValue params = transfers_->FreeOrKeep(request, status);
   if (request->status == wire::RequestStatus::kRunning) {
     ReleaseSlot(request);
   } else {
@@ -154,6 +217,7 @@ void RequestTable::Finish(Request* request, wire::RequestStatus status) {
   request->awaits_adapter = false;
   NoteWait(*request, awaited_event);
   finished_.push_back({request->id(), request->wire.client_index});
+  return params;
 }
 
 void RequestTable::RemoveFinished() {
@@ -182,7 +246,7 @@ void RequestTable::Remove(const RequestId& id) {
 void RequestTable::ReleaseSlot(Request* request) {
   adapters_.Remove(request->adapter_id());
   free_slots_.push_back(request->slot);
-  freed_slots_.push_back(request->slot);
+  if (!std::exchange(request->enters_again, false)) freed_slots_.push_back(request->slot);
   request->slot = RequestSlot{-1};
 }
 

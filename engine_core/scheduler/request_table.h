@@ -1,7 +1,7 @@
 #pragma once
 
 // The requests of a scheduler and what each is doing: waiting in a queue, running in a slot, or
-// gone. Two queues: requests that hold blocks while they wait, and all others. Every change of a
+// gone. Two queues: requests that were given blocks for a load, and all others. Every change of a
 // request's status is a call here; the passes and the update decide when.
 // Thread: engine loop. Owns: the requests from Add until no step in flight names them, the slots,
 // the queues; the blocks of a request are freed here when it loses its slot or ends.
@@ -58,16 +58,27 @@ class RequestTable {
   RequestSlot next_slot() const { return free_slots_.back(); }
   // From a queue into next_slot(), to which the cache manager has given its blocks.
   void Admit(Request* request, const KnownTokens& known, double now);
-  // From waiting() to holding(), with the blocks that the cache manager has given to next_slot():
+  // From its queue to holding(), with the blocks that the cache manager has given to next_slot():
   // it waits for a load into them.
   void HoldForLoad(Request* request, const KnownTokens& known);
+  // Only its first num_valid_tokens are loaded, or will be.
+  void CutLoad(Request* request, int32_t num_valid_tokens);
+  // Its load has ended: it may be admitted, with what is valid of its blocks. Those that are full
+  // can be found. Without any it has to be asked about again.
+  void EndLoad(Request* request);
+  // From holding() to the begin of waiting(), without blocks.
+  void MoveToWaiting(Request* request);
   // From its slot back to the waiting queue, without blocks.
   void Preempt(Request* request, StaleOutput stale_output, double now);
+  // A running request has only its first num_computed_tokens: the others are computed again, and
+  // what steps in flight sample is dropped.
+  void RollBack(Request* request, int32_t num_computed_tokens);
   // It has lost its grammar: it waits for it as it did at first, and what steps in flight sample is
   // dropped.
   void AwaitGrammar(Request* request, double now);
   // Ends a request in any state. It stays in running() and can be found until RemoveFinished.
-  void Finish(Request* request, wire::RequestStatus status);
+  // Returns the kv_transfer_params of its last output.
+  wire::RawValue Finish(Request* request, wire::RequestStatus status);
   void RemoveFinished();
   // Finish as aborted and RemoveFinished for one request, which must not be finished.
   void Abort(Request* request);
@@ -104,6 +115,9 @@ class RequestTable {
   // After a change of a request that awaited an event before it, or did not.
   void NoteWait(const Request& request, bool awaited_event);
   void LeaveQueue(Request* request);
+  void NoteFirstKnown(Request* request);
+  // What a failed load has left wrong could be found until it had been computed again.
+  void ForgetUncomputed(Request* request);
   void ReleaseSlot(Request* request);
   void Remove(const RequestId& id);
   std::string DebugLine(const Request& request) const;

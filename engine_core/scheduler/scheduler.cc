@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "proto_msgpack/prefix_cache_stats.h"
 
 namespace tandem {
 namespace {
@@ -171,7 +172,7 @@ void Scheduler::ObserveStep(const SchedulerOutput& step, double seconds) {
 }
 
 void Scheduler::Update(const SchedulerOutput& output, ModelOutput* result, ClientOutputs* outputs) {
-  update_.Apply(steps_.End(output), result, outputs, now_);
+  update_.Apply(steps_.End(output), result, outputs);
   parts_.requests.RemoveFinished();
   for (const FinishedRequest& finished : parts_.requests.finished()) {
     outputs->AddFinished(finished.client_index, finished.id);
@@ -191,6 +192,7 @@ wire::SchedulerStats Scheduler::TakeStats() {
   stats.prefix_cache_stats = std::exchange(waiting_pass_.prefix_cache_stats(), {});
   stats.prefix_cache_stats.reset = std::exchange(prefix_cache_was_reset_, false);
   stats.spec_decoding_stats = parts_.drafts.TakeStats();
+  if (parts_.transfers.has_connector()) AddTransferStats(&stats);
   for (BlockEviction& eviction : parts_.kv_cache.TakeEvictions()) {
     stats.kv_cache_eviction_events.push_back(
         {eviction.lifetime_s, eviction.idle_s, std::move(eviction.reuse_gaps_s)});
@@ -198,7 +200,31 @@ wire::SchedulerStats Scheduler::TakeStats() {
   return stats;
 }
 
-bool Scheduler::ResetPrefixCache(bool preempt_running, double now) {
+void Scheduler::AddTransferStats(wire::SchedulerStats* stats) {
+  int64_t counts[] = {0, 0, 0, 0};
+  for (const RequestQueue* queue : {&parts_.requests.waiting(), &parts_.requests.holding()}) {
+    for (Request* request = queue->First(); request != nullptr; request = queue->Next(request)) {
+      ++counts[static_cast<size_t>(request->fetch)];
+    }
+  }
+  const auto count = [&](KvFetch stage) { return counts[static_cast<size_t>(stage)]; };
+  stats->num_kv_fetch_reqs_by_stage = {{"waiting_to_start", count(KvFetch::kWaitingToStart)},
+                                       {"in_progress", count(KvFetch::kInProgress)},
+                                       {"completed_waiting", count(KvFetch::kCompleted)}};
+  wire::PrefixCacheStats& looked_up = waiting_pass_.connector_stats();
+  looked_up.reset = std::exchange(connector_was_reset_, false);
+  stats->connector_prefix_cache_stats = wire::Packed(std::exchange(looked_up, {}));
+}
+
+bool Scheduler::ResetPrefixCache(bool preempt_running, double now, bool reset_connector) {
+  const bool done = TryResetLocal(preempt_running, now);
+  if (!reset_connector) return done;
+  if (!parts_.transfers.has_connector()) return false;
+  connector_was_reset_ = parts_.transfers.Reset();
+  return done && connector_was_reset_;
+}
+
+bool Scheduler::TryResetLocal(bool preempt_running, double now) {
   if (preempt_running) {
     // They may resume in the next step, too soon to deliver their tokens in flight in order.
     while (num_running() > 0 && parts_.transfers.CanRelease(*running().back())) {

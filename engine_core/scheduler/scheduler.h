@@ -98,8 +98,9 @@ class Scheduler {
   wire::SchedulerStats TakeStats();
 
   // False when blocks are still held. With preempt_running, running requests are preempted first
-  // and resume in their order; their tokens in flight are dropped and sampled again.
-  bool ResetPrefixCache(bool preempt_running, double now);
+  // and resume in their order; their tokens in flight are dropped and sampled again. With
+  // reset_connector, the connector forgets what it could load, and may fail to.
+  bool ResetPrefixCache(bool preempt_running, double now, bool reset_connector = false);
   void SetPauseState(PauseState state) { pause_state_ = state; }
   PauseState pause_state() const { return pause_state_; }
 
@@ -124,6 +125,8 @@ class Scheduler {
 
  private:
   StepPlan::Limits LimitsOfStep();
+  bool TryResetLocal(bool preempt_running, double now);
+  void AddTransferStats(wire::SchedulerStats* stats);
   template <class Predicate>
   std::vector<FinishedRequest> AbortIf(Predicate predicate);
 
@@ -138,6 +141,7 @@ class Scheduler {
   PrefillPace pace_;
   PauseState pause_state_ = PauseState::kUnpaused;
   bool prefix_cache_was_reset_ = false;  // since the last TakeStats
+  bool connector_was_reset_ = false;     // likewise
   int64_t num_steps_ = 0;                // that ran tokens
   double now_ = 0;                       // when the last step was scheduled
 };

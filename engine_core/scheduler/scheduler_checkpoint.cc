@@ -59,7 +59,7 @@ StatusOr<std::shared_ptr<const PromptEmbeddings>> LoadEmbeddings(ByteReader* in)
 }
 
 void SaveRequest(const Request& request, ByteWriter* out) {
-  CHECK(request.num_steps_in_flight == 0 && !request.holds_blocks && !request.loads_kv)
+  CHECK(request.num_steps_in_flight == 0 && !request.holds_blocks && !request.holds_back_hashes)
       << request.id();
   const std::span<const TokenId> tokens = request.token_ids;
   PackRequest(request.wire, tokens.first(NumArrivedTokens(request)), out);
@@ -74,9 +74,8 @@ void SaveRequest(const Request& request, ByteWriter* out) {
   out->List(std::span<const TokenId>(request.drafts.token_ids));
   out->Fixed(request.known);
   out->Fixed(request.first_known);
-  for (const bool flag :
-       {request.needs_grammar, request.mid_prefill, request.drops_stale_output, request.has_output,
-        request.load_failed, request.is_passed_over, request.awaits_adapter}) {
+  for (const bool flag : {request.needs_grammar, request.mid_prefill, request.drops_stale_output,
+                          request.has_output, request.is_passed_over, request.awaits_adapter}) {
     out->Fixed(flag);
   }
 }
@@ -105,8 +104,7 @@ StatusOr<std::unique_ptr<Request>> LoadRequest(ByteReader* in) {
   request->known = in->Fixed<KnownTokens>();
   request->first_known = in->Fixed<KnownTokens>();
   for (bool* flag : {&request->needs_grammar, &request->mid_prefill, &request->drops_stale_output,
-                     &request->has_output, &request->load_failed, &request->is_passed_over,
-                     &request->awaits_adapter}) {
+                     &request->has_output, &request->is_passed_over, &request->awaits_adapter}) {
     *flag = in->Fixed<uint8_t>() != 0;
   }
   if (!in->ok()) return DataLossError("request " + request->id() + " is cut off");

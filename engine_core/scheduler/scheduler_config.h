@@ -11,8 +11,7 @@
 
 namespace tandem {
 
-// What becomes of a request whose KV could not be loaded. Nothing turns this on yet: there is no
-// connector.
+// What becomes of a request whose KV could not be loaded.
 enum class KvLoadFailurePolicy { kFail, kRecompute };
 
 // What the last output of a request reports about its drafts.
@@ -59,7 +58,11 @@ struct SchedulerConfig {
   int32_t num_pipeline_steps = 1;
   int32_t max_loras = 0;  // adapters of running requests
   DraftConfig drafts;
+  // Further steps may be scheduled before a step is updated.
+  bool overlaps_steps = false;
   KvLoadFailurePolicy kv_load_failure_policy = KvLoadFailurePolicy::kFail;
+  // With kRecompute: a request of which so many loads have brought nothing is computed.
+  int32_t max_failed_kv_loads = 2;
 
   double seconds_per_prompt_token() const {
     return policy == SchedulingPolicy::kShortestPrompt ? longest_prompt_wait_s / max_model_len : 0;

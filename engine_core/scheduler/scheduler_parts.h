@@ -20,7 +20,7 @@ struct SchedulerParts {
                  KvConnector* connector)
       : config(scheduler_config),
         kv_cache(*cache),
-        transfers(connector, cache),
+        transfers(connector, cache, config.overlaps_steps),
         requests(config, cache, &transfers),
         drafts(config.drafts, config.max_model_len),
         thinking_budgets(config.vocab_size) {}

@@ -1,6 +1,7 @@
 #include "engine_core/scheduler/step_plan.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace tandem {
 
@@ -22,12 +23,22 @@ bool StepPlan::TryTakeBack(const Request* request) {
   return true;
 }
 
+int32_t StepPlan::NumTokensOf(const Request* request) const {
+  const auto entry =
+      std::ranges::find_if(entries_, [=](const Entry& e) { return e.request == request; });
+  return entry == entries_.end() ? 0 : entry->num_tokens;
+}
+
 void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts,
                      ThinkingBudgets* budgets, Step* step) const {
   SchedulerOutput& output = step->output;
   budgets->Begin();
-  for (const Entry& entry : entries_) {
+  for (Entry entry : entries_) {
     Request* request = entry.request;
+    if (std::exchange(request->enters_again, false)) {
+      entry.kind = ScheduledKind::kResumed;
+      entry.num_blocks_before = 0;
+    }
     const auto request_idx = static_cast<int32_t>(output.requests.size());
     const auto new_blocks =
         kv_cache.BlockTable(request->slot).subspan(static_cast<size_t>(entry.num_blocks_before));

@@ -58,6 +58,8 @@ class StepPlan {
   bool has_prefill() const { return has_prefill_; }
   bool is_short() const { return is_short_; }
   bool empty() const { return entries_.empty(); }
+  // What the request was given; 0: nothing.
+  int32_t NumTokensOf(const Request* request) const;
   int32_t num_running() const { return num_running_; }  // given tokens, and not admitted now
 
   // Writes the step and advances each request's num_computed_tokens to their value after it. Tokens

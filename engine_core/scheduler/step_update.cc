@@ -56,10 +56,11 @@ bool IsRunning(const Request& request) { return request.status == wire::RequestS
 
 }  // namespace
 
-void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs, double now) {
+void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs) {
   CHECK_EQ(result->sampled_token_ids.size(), step.requests.size());
-  for (const EndedLoad& load : parts_.transfers.Settle(step, result->kv_transfers)) {
-    EndLoad(load, outputs, now);
+  if (parts_.transfers.has_connector()) {
+    parts_.transfers.EndHeldBack(step);
+    NoteFailedLoads(step, result->kv_transfers);
   }
   auto extra = result->results.begin();
   auto drafted = result->drafts.begin();
@@ -80,6 +81,9 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
     }
     UpdateRequest(step.output.requests[i], *result, own, step.requests[i], outputs);
   }
+  if (!parts_.transfers.has_connector()) return;
+  EndFailedLoads(outputs);
+  parts_.transfers.Settle(result->kv_transfers);
 }
 
 void StepUpdate::UpdateRequest(const ScheduledRequest& scheduled, const ModelOutput& result,
@@ -104,24 +108,25 @@ void StepUpdate::UpdateRequest(const ScheduledRequest& scheduled, const ModelOut
   }
 }
 
-void StepUpdate::EndLoad(const EndedLoad& load, ClientOutputs* outputs, double now) {
-  Request* request = load.request;
-  if (load.failed && parts_.config.kv_load_failure_policy == KvLoadFailurePolicy::kFail) {
+// Those that run lose what this step and those in flight computed on top of KV that is missing.
+void StepUpdate::NoteFailedLoads(const Step& step, const KvTransferReport& report) {
+  failed_.clear();
+  const bool fails = parts_.config.kv_load_failure_policy == KvLoadFailurePolicy::kFail;
+  for (const FailedLoad& load :
+       parts_.transfers.NoteFailures(step, parts_.requests.running(), report)) {
+    if (fails) failed_.push_back(load.request);
+    if (IsRunning(*load.request)) {
+      parts_.requests.RollBack(load.request, load.num_valid_tokens);
+    } else if (!fails || !load.is_whole) {
+      parts_.requests.CutLoad(load.request, load.num_valid_tokens);
+    }
+  }
+}
+
+void StepUpdate::EndFailedLoads(ClientOutputs* outputs) {
+  for (Request* request : failed_) {
     EndWithError(request, InternalError("its KV could not be loaded"), outputs);
-    return;
   }
-  if (load.is_async) {
-    // Its last token is computed in any case, for the logits.
-    request->known.num_remote =
-        std::min(load.num_loaded_tokens, request->num_tokens() - 1) - request->known.num_local;
-    parts_.requests.EndWait(request);
-    return;
-  }
-  // Registers what was held back while the load could fail.
-  const int32_t num_good = load.failed ? load.num_loaded_tokens : request->num_computed_tokens;
-  parts_.kv_cache.RegisterUpTo(request->slot, request->sequence(), num_good);
-  // This step and those in flight computed on top of KV that is missing.
-  if (load.failed) parts_.requests.Preempt(request, StaleOutput::kDrop, now);
 }
 
 // Appends the accepted drafts, the sampled token and what it forces, up to the first that ends the
@@ -154,12 +159,17 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
   request->has_output = true;
   if (own.extra != nullptr) MoveExtra(own.extra, &record);
   if (stop) {
-    record.finish_reason = FinishReasonOf(stop->status);
     record.stop_reason = stop->reason;
-    ReturnTraceHeaders(*request, &record);
     record.spec_decode_metrics = parts_.drafts.MetricsOf(*request);
-    parts_.requests.Finish(request, stop->status);
+    End(request, stop->status, &record);
   }
+}
+
+void StepUpdate::End(Request* request, wire::RequestStatus status, wire::EngineCoreOutput* record) {
+  record->finish_reason = FinishReasonOf(status);
+  ReturnTraceHeaders(*request, record);
+  wire::RawValue params = parts_.requests.Finish(request, status);
+  if (!params.is_nil()) record->kv_transfer_params = std::move(params);
 }
 
 // Without a result where a replay has no model to compute it.
@@ -169,8 +179,6 @@ void StepUpdate::EndPooled(Request* request, RequestResult* result, ClientOutput
   record.events.swap(request->events);
   if (!request->has_output) record.prefill_stats = PrefillStatsOf(*request);
   request->has_output = true;
-  record.finish_reason = wire::FinishReason::kStop;
-  ReturnTraceHeaders(*request, &record);
   if (result != nullptr && result->pooled) {
     const PooledStates& pooled = *result->pooled;
     wire::TensorView tensor = {.dtype = "float32", .shape = {pooled.num_columns}, .data = {}};
@@ -179,7 +187,7 @@ void StepUpdate::EndPooled(Request* request, RequestResult* result, ClientOutput
                    pooled.values.size() * sizeof(float)};
     record.pooling_output = wire::PackedTensor(tensor);
   }
-  parts_.requests.Finish(request, wire::RequestStatus::kFinishedStopped);
+  End(request, wire::RequestStatus::kFinishedStopped, &record);
 }
 
 // A block that was filled by drafts or placeholders has a hash only now. num_dropped: accepted

@@ -3,9 +3,10 @@
 // Folds a step's result back into its requests: appends tokens, checks stops, writes the clients'
 // records, ends requests. Requests that ended while the step was in flight are left alone; for
 // those preempted meanwhile the tokens are delivered or dropped (RequestTable::Preempt).
-// Thread: engine loop. Owns nothing. Steady decode allocates nothing.
+// Thread: engine loop. Steady decode allocates nothing.
 
 #include <span>
+#include <vector>
 
 #include "engine_core/scheduler/client_outputs.h"
 #include "engine_core/scheduler/model_output.h"
@@ -19,7 +20,7 @@ class StepUpdate {
   // The parts must outlive it.
   explicit StepUpdate(SchedulerParts* parts) : parts_(*parts) {}
 
-  void Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs, double now);
+  void Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs);
   // Ends a request with an error record.
   void EndWithError(Request* request, const Status& status, ClientOutputs* outputs,
                     int32_t num_nans_in_logits = 0);
@@ -33,17 +34,21 @@ class StepUpdate {
     std::span<const TokenId> forced = {};  // after the sampled token (TokenMask)
   };
 
-  void EndLoad(const EndedLoad& load, ClientOutputs* outputs, double now);
+  void NoteFailedLoads(const Step& step, const KvTransferReport& report);
+  void EndFailedLoads(ClientOutputs* outputs);
   void UpdateRequest(const ScheduledRequest& scheduled, const ModelOutput& result,
                      const OwnResult& own, Request* request, ClientOutputs* outputs);
   void AppendTokens(Request* request, std::span<const TokenId> accepted, const OwnResult& own,
                     ClientOutputs* outputs);
   void EndPooled(Request* request, RequestResult* result, ClientOutputs* outputs);
+  // Ends a request with its last record.
+  void End(Request* request, wire::RequestStatus status, wire::EngineCoreOutput* record);
   void RegisterComputed(int32_t num_dropped, Request* request);
   void Fail(Request* request, const RequestResult& result, ClientOutputs* outputs);
   wire::PrefillStats PrefillStatsOf(const Request& request) const;
 
   SchedulerParts& parts_;
+  std::vector<Request*> failed_;  // by the loads of the step that is applied
 };
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <vector>
 
 #include "engine_core/scheduler/scheduler_parts.h"
 #include "engine_core/scheduler/step_plan.h"
@@ -25,6 +26,7 @@ class WaitingPass {
 
   // Since it was last reset by the caller.
   wire::PrefixCacheStats& prefix_cache_stats() { return prefix_cache_stats_; }
+  wire::PrefixCacheStats& connector_stats() { return connector_stats_; }  // what it could load
 
  private:
   enum class Outcome { kAdmitted, kWaits, kNoRoom };
@@ -34,19 +36,24 @@ class WaitingPass {
     KnownTokens known;
     bool is_async = false;  // the remote part comes later
     bool looked_up = false;
+    bool was_asked = false;  // the connector
   };
 
   bool RunQueue(const RequestQueue& queue, StepPlan* plan);
   Outcome TryTake(Request* request, StepPlan* plan);
-  std::optional<Prefix> FindPrefix(const Request& request) const;
+  std::optional<Prefix> FindPrefix(Request* request, const StepPlan& plan) const;
+  std::span<const BlockId> FindLocal(const Request& request, const StepPlan& plan) const;
   bool TryAdmit(Request* request, const Prefix& prefix, StepPlan* plan);
   bool IsPadded(int32_t num_left, const Prefix& prefix, const StepPlan& plan) const;
-  bool TryLoad(Request* request, const Prefix& prefix);
-  bool TryGetBlocks(Request* request, const Prefix& prefix, int32_t num_tokens);
-  void CountLookup(const Request& request, int32_t num_hit_tokens);
+  bool TryLoad(Request* request, const Prefix& prefix, const StepPlan& plan);
+  int32_t NumReservedBlocks(const StepPlan& plan) const;
+  bool TryGetBlocks(Request* request, const Prefix& prefix, Admission admission);
+  void CountLookups(const Request& request, const Prefix& prefix);
 
   SchedulerParts& parts_;
+  std::vector<Request*> moved_;  // out of holding() when the pass ends
   wire::PrefixCacheStats prefix_cache_stats_;
+  wire::PrefixCacheStats connector_stats_;
 };
 
 }  // namespace tandem

@@ -65,12 +65,15 @@ Status Invariants::CheckTransfers() const {
     }
   }
   for (const Request* request : scheduler.Holding()) {
-    if (!request->holds_blocks || request->held.table.empty()) {
-      return Wrong(request->id(), "waits among those with blocks, without any");
+    if (request->holds_blocks == request->held.table.empty()) {
+      return Wrong(request->id(), "has blocks, or has none, unnoticed");
+    }
+    if (!request->holds_blocks && request->load != KvLoad::kNone) {
+      return Wrong(request->id(), "loads into no blocks");
     }
   }
   for (const Request* request : scheduler.Waiting()) {
-    if (request->holds_blocks || !request->held.table.empty() || request->loads_kv) {
+    if (request->holds_blocks || !request->held.table.empty() || request->load != KvLoad::kNone) {
       return Wrong(request->id(), "waits with blocks");
     }
   }

@@ -53,17 +53,18 @@ void SimConnector::OnAllocated(const Request& request, std::span<const BlockId> 
   ++num_loads_;
 }
 
-bool SimConnector::OnFinished(const Request& request, std::span<const BlockId> table) {
+KvEnding SimConnector::OnFinished(const Request& request, wire::RequestStatus,
+                                  std::span<const BlockId> table) {
   asked_.erase(request.id());
   const bool was_saving = saves_.erase(request.id()) > 0;
   const bool keeps = !table.empty() && (was_saving || random_.Chance(0.2));
-  if (keeps) {
+  if (keeps && request.load != KvLoad::kRunning) {
     kept_[request.id()] = {
         {table.begin(), table.end()}, random_.Between(0, 8), executor_->num_steps()};
     was_busy_ = true;
     ++num_kept_;
   }
-  return keeps;
+  return {.keeps_blocks = keeps};
 }
 
 Status SimConnector::Work(KvTransferReport* report) {
@@ -74,8 +75,14 @@ Status SimConnector::Work(KvTransferReport* report) {
       continue;
     }
     RETURN_IF_ERROR(Perform(load));
-    if (load.failed_from < load.end) ReportFailure(&load, report);
-    if (load.is_async) report->loaded.push_back(load.id);
+    const bool fails = load.failed_from < load.end;
+    if (load.is_async && fails && !load.failure_reported && random_.Chance(0.3)) {
+      failed_.insert(load.id);
+      report->failed_loads.push_back(load.id);
+    } else {
+      if (fails) ReportFailure(&load, report);
+      if (load.is_async) report->loaded.push_back(load.id);
+    }
     load.num_polls = -1;
   }
   std::erase_if(loads_, [](const Load& load) { return load.num_polls < 0; });
@@ -91,8 +98,8 @@ Status SimConnector::Work(KvTransferReport* report) {
     report->released.push_back(id);
   }
   std::erase_if(kept_, [](const auto& kept) { return kept.second.num_polls < 0; });
-  const bool has_report =
-      !report->loaded.empty() || !report->failed_blocks.empty() || !report->released.empty();
+  const bool has_report = !report->loaded.empty() || !report->failed_blocks.empty() ||
+                          !report->failed_loads.empty() || !report->released.empty();
   if (has_report) last_report_at_step_ = executor_->num_steps();
   return OkStatus();
 }
@@ -116,10 +123,19 @@ void SimConnector::ReportFailure(Load* load, KvTransferReport* report) {
   if (load->failure_reported) return;
   load->failure_reported = true;
   failed_.insert(load->id);
-  if (!load->is_async) executor_->Distrust(load->id);
   const int32_t block_size = executor_->limits().block_size;
   for (int32_t b = (load->end - 1) / block_size; b >= load->failed_from / block_size; --b) {
     report->failed_blocks.push_back(load->table[static_cast<size_t>(b)]);
+    if (!load->is_async) Distrust(report->failed_blocks.back());
+  }
+}
+
+// Requests that load asynchronously may have found it in the pass that admitted its request.
+void SimConnector::Distrust(BlockId block) {
+  executor_->Distrust(block);
+  for (const Load& load : loads_) {
+    const bool has_it = std::find(load.table.begin(), load.table.end(), block) != load.table.end();
+    if (load.is_async && has_it) executor_->NoteHolderOfGarbage(load.id);
   }
 }
 

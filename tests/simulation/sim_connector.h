@@ -30,8 +30,9 @@ class SimConnector final : public KvConnector {
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
   void OnAllocated(const Request& request, std::span<const BlockId> table, int32_t num_local_tokens,
                    const KvMatch& match) override;
-  bool CanRelease(const Request& request) const override { return !saves_.contains(request.id()); }
-  bool OnFinished(const Request& request, std::span<const BlockId> table) override;
+  bool WillFreeBlocks() const override { return !saves_.empty(); }
+  KvEnding OnFinished(const Request& request, wire::RequestStatus status,
+                      std::span<const BlockId> table) override;
 
   // The worker's side, at the beginning of a step.
   Status Work(KvTransferReport* report);
@@ -42,9 +43,12 @@ class SimConnector final : public KvConnector {
   bool TakeWasBusy();
   // Whether it was ever involved with the request: others may have overtaken it.
   bool HasTouched(const RequestId& id) const { return touched_.contains(id); }
-  // Whether a load of the request has failed.
-  bool HasFailed(const RequestId& id) const { return failed_.contains(id); }
-  // Requests whose blocks are being saved: they may end, but not be preempted.
+  // Whether a load of the request has failed, or of one whose blocks it shares.
+  bool HasFailed(const RequestId& id) const {
+    return failed_.contains(id) || executor_->HasHadGarbage(id);
+  }
+  // Requests that run while the connector is about to free blocks: they may end, but not be
+  // preempted.
   std::vector<RequestId> Saving() const;
 
   int64_t num_loads() const { return num_loads_; }
@@ -74,6 +78,7 @@ class SimConnector final : public KvConnector {
   bool IsBusy() const;
   Status Perform(const Load& load);
   void ReportFailure(Load* load, KvTransferReport* report);
+  void Distrust(BlockId block);
 
   SimRandom random_;
   SimExecutor* executor_;

@@ -38,6 +38,7 @@ Status SimExecutor::Submit(const SchedulerOutput& step) {
     lost_ = true;
     if (num_steps_ % 2 == 1) return UnavailableError("the simulated device is gone");
   }
+  distrusted_.clear();
   if (step.polls_kv_transfers) RETURN_IF_ERROR(transfer_(&result->kv_transfers));
   for (RequestSlot slot : step.freed_slots) RETURN_IF_ERROR(Free(slot));
   for (const AdmittedRequest& admitted : step.admitted) RETURN_IF_ERROR(Admit(step, admitted));
@@ -143,7 +144,8 @@ Status SimExecutor::Admit(const SchedulerOutput& step, const AdmittedRequest& ad
   row.id = *admitted.request_id;
   row.token_ids.assign(admitted.token_ids.begin(), admitted.token_ids.end());
   row.max_computed = admitted.num_prompt_tokens + admitted.sampling_params->max_tokens - 1;
-  row.is_garbage = distrusted_.erase(row.id) > 0;
+  row.is_garbage = false;
+  row.was_garbage = holders_of_garbage_.contains(row.id);
   row.num_cached = row.num_computed = scheduled.num_computed_tokens;
   return OkStatus();
 }
@@ -162,6 +164,13 @@ Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledReque
       return Breach(row.id, "block " + std::to_string(Index(block)) + " does not exist");
     }
     row.blocks.push_back(block);
+  }
+  const auto num_seen_blocks =
+      static_cast<size_t>((row.num_computed + limits_.block_size - 1) / limits_.block_size);
+  for (size_t i = 0; i < std::min(num_seen_blocks, row.blocks.size()); ++i) {
+    if (!distrusted_.contains(row.blocks[i])) continue;
+    row.is_garbage = true;
+    holders_of_garbage_.insert(row.id);
   }
   const int32_t hidden_end = FirstSeen(row.num_computed) / limits_.block_size;
   std::fill_n(row.blocks.begin(),
@@ -227,7 +236,8 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled) {
     const BlockId block = row.blocks[static_cast<size_t>(p / limits_.block_size)];
     const auto b = static_cast<size_t>(Index(block));
     if (block == kNullBlock) return Breach(row.id, "writes the null block");
-    if (written_at_[b] == num_steps_ && writer_[b] != scheduled.slot) {
+    const bool both_recover = row.was_garbage && RowOf(writer_[b]).was_garbage;
+    if (written_at_[b] == num_steps_ && writer_[b] != scheduled.slot && !both_recover) {
       return Breach(row.id, "writes a block that another request writes in the same step");
     }
     written_at_[b] = num_steps_;

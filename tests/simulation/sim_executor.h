@@ -54,8 +54,12 @@ class SimExecutor final : public Executor {
   void TransferWith(std::function<Status(KvTransferReport*)> work) { transfer_ = std::move(work); }
   void WriteKv(BlockId block, int32_t position, uint64_t prefix_hash);
   int64_t LastWrite(BlockId block) const { return written_at_[static_cast<size_t>(Index(block))]; }
-  // The request will be admitted with KV that is missing: its results are garbage.
-  void Distrust(const RequestId& id) { distrusted_.insert(id); }
+  // A block lacks KV that the step which begins now takes to be there: the results of requests that
+  // have it are garbage until they are admitted again.
+  void Distrust(BlockId block) { distrusted_.insert(block); }
+  // The same for a request that has such a block without a row here.
+  void NoteHolderOfGarbage(const RequestId& id) { holders_of_garbage_.insert(id); }
+  bool HasHadGarbage(const RequestId& id) const { return holders_of_garbage_.contains(id); }
   // Blocks that have content for a request without a row here.
   void KeepWhere(std::function<bool(BlockId)> is_kept) { is_kept_ = std::move(is_kept); }
   // The hash of a request's empty prefix; 0 without this call.
@@ -86,6 +90,7 @@ class SimExecutor final : public Executor {
     int32_t num_computed = 0;  // tokens whose KV is there
     int32_t step_begin = 0;    // num_computed before its last step
     bool is_garbage = false;
+    bool was_garbage = false;     // it computes blocks again that others may share
     std::vector<TokenId> drafts;  // its own, for its next step
     // In steps that are not collected yet.
     int32_t num_uncollected_accepted = 0;
@@ -152,7 +157,8 @@ class SimExecutor final : public Executor {
   std::function<Status(KvTransferReport*)> transfer_;
   std::function<bool(BlockId)> is_kept_;
   std::function<uint64_t(const RequestId& id)> first_hash_;
-  std::set<RequestId> distrusted_;
+  std::set<BlockId> distrusted_;  // in this step
+  std::set<RequestId> holders_of_garbage_;
 };
 
 }  // namespace tandem

@@ -15,6 +15,7 @@
 #include "engine_core/scheduler/client_outputs.h"
 #include "engine_core/scheduler/scheduler.h"
 #include "tests/support/gzip/gzip_lines.h"
+#include "tests/support/traces/recorded_connector.h"
 
 #include <catch2/catch.hpp>
 
@@ -51,6 +52,11 @@ SchedulerConfig SchedulerConfigOf(const Json& c) {
   config.prefill_schedule_interval = c["prefill_schedule_interval"];
   if (c.contains("lora") && !c["lora"].is_null()) config.max_loras = c["lora"]["max_loras"];
   if (c.contains("spec") && !c["spec"].is_null()) config.drafts = DraftConfigOf(c["spec"]);
+  if (!c.contains("connector")) return config;
+  if (c["connector"]["failure_policy"] == "recompute") {
+    config.kv_load_failure_policy = KvLoadFailurePolicy::kRecompute;
+  }
+  config.max_failed_kv_loads = INT32_MAX;  // vLLM asks without end
   return config;
 }
 
@@ -87,6 +93,10 @@ wire::EngineCoreRequest RequestOf(const Json& r, TokenId eos) {
   if (!r["repetition"].is_null()) {
     params.repetition_detection = {r["repetition"][0], r["repetition"][1], r["repetition"][2]};
   }
+  if (r.contains("kv_transfer_params") && !r["kv_transfer_params"].is_null()) {
+    const auto packed = Json::to_msgpack({{"kv_transfer_params", r["kv_transfer_params"]}});
+    params.extra_args.packed.assign(packed.begin(), packed.end());
+  }
   return request;
 }
 
@@ -101,23 +111,32 @@ class Replay {
   explicit Replay(const Json& trace)
       : trace_(trace),
         kv_cache_(KvCacheConfigOf(trace["config"])),
-        scheduler_(SchedulerConfigOf(trace["config"]), &kv_cache_) {}
+        has_connector_(trace["config"].contains("connector")),
+        scheduler_(SchedulerConfigOf(trace["config"]), &kv_cache_,
+                   has_connector_ ? &connector_ : nullptr) {}
 
   void Run() {
     for (size_t i = 0; i < trace_["steps"].size(); ++i) {
       INFO(trace_["name"].get<std::string>() << ", step " << i);
-      Step(trace_["steps"][i]);
+      if (!Step(trace_["steps"][i])) return;
     }
     INFO(trace_["name"].get<std::string>() << ", end");
     CompareEnd();
   }
 
  private:
-  void Step(const Json& expected) {
+  // False: a step differs, and nothing after it can be equal.
+  bool Step(const Json& expected) {
     Json ours = expected;  // keys that are not overwritten are inputs
     ++now_;
+    Expect("op_calls", expected);
     ours["ops"] = Apply(expected["ops"]);
+    TakeCalls("op_calls", &ours);
+    Expect("calls", expected);
+    connector_.has_sync_loads = false;
     const SchedulerOutput& step = scheduler_.Schedule(now_);
+    TakeCalls("calls", &ours);
+    Expect("update_calls", expected);
     CompareFreed(step, expected);
     ours["sched"] = Scheduled(step);
     ours["free_sched"] = kv_cache_.pool().num_free();
@@ -125,6 +144,7 @@ class Replay {
     if (expected.contains("num_spec_tokens_to_schedule")) {
       ours["num_spec_tokens_to_schedule"] = step.num_drafts_wanted;
     }
+    result.kv_transfers = RecordedConnector::ReportOf(expected);
     if (expected.contains("mid")) ours["mid"] = Apply(expected["mid"]);
 
     ClientOutputs outputs;
@@ -138,7 +158,9 @@ class Replay {
         prefix.preempted_queries, prefix.preempted_hits, prefix.reset};
     if (expected.contains("spec_stats")) ours["spec_stats"] = SpecStats(stats);
     TakeOutputs(&outputs, &ours);
-    if (expected.contains("computed")) {
+    if (has_connector_) {
+      AddTransfers(stats, &ours);
+    } else if (expected.contains("computed")) {
       ours["computed"] = ours["pending_drafts"] = Json::array();
       for (const Request* request : scheduler_.running()) {
         ours["computed"].push_back(request->num_computed_tokens);
@@ -151,12 +173,52 @@ class Replay {
     ours["free_crc"] = FreeCrc();
     ours["cached_hashes"] = kv_cache_.pool().num_cached_hashes();
     if (expected.contains("kv_events")) ours["kv_events"] = Events();
-    if (ours == expected) return;
+    if (ours == expected) return true;
     for (const auto& [key, value] : expected.items()) {
       INFO(key << "\n  ours     " << ours[key].dump() << "\n  recorded " << value.dump());
       CHECK(ours[key] == value);
     }
-    FAIL(scheduler_.DebugString());
+    FAIL_CHECK(scheduler_.DebugString());
+    return false;
+  }
+
+  void Expect(const char* key, const Json& expected) {
+    connector_.Expect(expected.contains(key) ? expected[key] : Json());
+  }
+
+  // Without any calls, a recorded step may lack the key.
+  void TakeCalls(const char* key, Json* ours) {
+    Json calls = connector_.TakeCalls();
+    if (!calls.empty() || ours->contains(key)) (*ours)[key] = std::move(calls);
+  }
+
+  void AddTransfers(const wire::SchedulerStats& stats, Json* ours) {
+    TakeCalls("update_calls", ours);
+    (*ours)["has_sync_loads"] = connector_.has_sync_loads;
+    (*ours)["fetch"] = RecordedConnector::FetchStages(stats);
+    (*ours)["ext_prefix"] = RecordedConnector::Lookups(stats);
+    Json holding = Json::array(), computed = Json::array();
+    for (const Request* request : scheduler_.Holding()) {
+      holding.push_back({IndexOf(request->id()), wire::RequestStatusName(request->status),
+                         request->known.total()});
+    }
+    for (const Request* request : scheduler_.running()) {
+      computed.push_back({IndexOf(request->id()), request->num_computed_tokens});
+    }
+    std::vector<int> kept;
+    for (const auto& one : scheduler_.transfers().kept()) kept.push_back(IndexOf(one.id));
+    std::sort(kept.begin(), kept.end());
+    (*ours)["holding"] = holding;
+    (*ours)["computed"] = computed;
+    (*ours)["kept"] = kept;
+  }
+
+  // The worker is sent such a request again, although it went on running.
+  bool WasRolledBack(int i) const {
+    const Request* request = scheduler_.Find("r" + std::to_string(i));
+    return has_connector_ && request != nullptr && num_preemptions_.contains(i) &&
+           request->status == wire::RequestStatus::kRunning &&
+           request->num_preemptions == num_preemptions_.at(i);
   }
 
   Json Apply(const Json& ops) {
@@ -175,7 +237,9 @@ class Replay {
       } else if (what == "abort_all") {
         scheduler_.AbortAll();
       } else if (what == "reset") {
-        op[2] = scheduler_.ResetPrefixCache(op[1], now_);
+        op.back() = scheduler_.ResetPrefixCache(op[1], now_, has_connector_ && op[2]);
+      } else if (what == "pending_frees") {
+        connector_.frees_soon = op[1];
       } else if (what == "pause") {
         scheduler_.SetPauseState(op[1] == "none"  ? PauseState::kUnpaused
                                  : op[1] == "new" ? PauseState::kPausedNew
@@ -190,7 +254,9 @@ class Replay {
   // This step frees the slots of requests that were preempted or have finished.
   void CompareFreed(const SchedulerOutput& step, const Json& expected) {
     std::vector<int> freed;
-    for (RequestSlot slot : step.freed_slots) freed.push_back(slot_owner_.at(slot));
+    for (RequestSlot slot : step.freed_slots) {
+      if (!WasRolledBack(slot_owner_.at(slot))) freed.push_back(slot_owner_.at(slot));
+    }
     const auto preempted = expected["preempted"].get<std::vector<int>>();
     REQUIRE(freed.size() >= preempted.size());
     CHECK(std::equal(preempted.rbegin(), preempted.rend(), freed.rbegin()));
@@ -219,11 +285,17 @@ class Replay {
     for (const ScheduledRequest& request : step.requests) {
       Json blocks = nullptr;
       for (BlockId block : step.NewBlocks(request)) blocks.push_back(Index(block));
-      const char* kind = request.kind == ScheduledKind::kNew       ? "n"
-                         : request.kind == ScheduledKind::kResumed ? "r"
-                                                                   : "c";
-      rows.push_back({slot_owner_.at(request.slot), request.num_scheduled_tokens, kind,
-                      request.num_computed_tokens, blocks});
+      const int i = slot_owner_.at(request.slot);
+      const bool is_known = request.kind == ScheduledKind::kRunning || WasRolledBack(i);
+      const char* kind = is_known ? "c" : request.kind == ScheduledKind::kNew ? "n" : "r";
+      if (is_known && request.kind != ScheduledKind::kRunning) {
+        blocks.erase(blocks.begin(), blocks.begin() + num_blocks_.at(i));
+        if (blocks.empty()) blocks = nullptr;
+      }
+      num_blocks_[i] = static_cast<int>(blocks.size()) + (is_known ? num_blocks_.at(i) : 0);
+      const Request* running = scheduler_.Find("r" + std::to_string(i));
+      num_preemptions_[i] = running->num_preemptions;
+      rows.push_back({i, request.num_scheduled_tokens, kind, request.num_computed_tokens, blocks});
       if (trace_["config"].contains("spec")) {
         Json drafts = nullptr;
         for (const TokenId token : step.Drafts(request)) drafts.push_back(token);
@@ -329,7 +401,13 @@ class Replay {
                  stats.num_cached_tokens,          stats.num_local_cached_tokens,
                  stats.num_external_cached_tokens, stats.num_cache_creation_tokens};
     }
-    return {i, output.new_token_ids, finish_reason, stop_reason, events, prefill};
+    Json row = {i, output.new_token_ids, finish_reason, stop_reason, events, prefill};
+    if (has_connector_) {
+      row.push_back(output.kv_transfer_params
+                        ? RecordedConnector::Unpacked(*output.kv_transfer_params)
+                        : Json(nullptr));
+    }
+    return row;
   }
 
   Json Events() {
@@ -410,10 +488,15 @@ class Replay {
 
   const Json& trace_;
   KvCacheManager kv_cache_;
+  const bool has_connector_;
+  RecordedConnector connector_;
   Scheduler scheduler_;
   double now_ = 0;
   std::map<int, std::vector<TokenId>> sequences_;  // as the clients see them
   std::map<RequestSlot, int> slot_owner_;          // the last one
+  // When it was scheduled last.
+  std::map<int, int> num_blocks_;
+  std::map<int, int32_t> num_preemptions_;
 };
 
 }  // namespace

@@ -406,8 +406,9 @@ TEST_CASE("R20: a request whose KV was loaded has blocks for its padding") {
       return KvMatch{request.num_tokens(), true};
     }
     void OnAllocated(const Request&, std::span<const BlockId>, int32_t, const KvMatch&) override {}
-    bool CanRelease(const Request&) const override { return true; }
-    bool OnFinished(const Request&, std::span<const BlockId>) override { return false; }
+    KvEnding OnFinished(const Request&, wire::RequestStatus, std::span<const BlockId>) override {
+      return {};
+    }
   } loader;
   SchedulerConfig config = SmallConfig();
   config.drafts = {

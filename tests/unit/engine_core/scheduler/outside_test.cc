@@ -32,20 +32,22 @@ class FakeConnector final : public KvConnector {
     allocated[request.id()] = match.num_tokens;
     tables[request.id()] = {table.begin(), table.end()};
   }
-  bool CanRelease(const Request& request) const override { return !saving.contains(request.id()); }
-  bool OnFinished(const Request& request, std::span<const BlockId> table) override {
+  bool WillFreeBlocks() const override { return frees_soon; }
+  KvEnding OnFinished(const Request& request, wire::RequestStatus,
+                      std::span<const BlockId>) override {
     finished.push_back(request.id());
-    return !table.empty() && keeps.contains(request.id());
+    return {.keeps_blocks = keeps.contains(request.id()), .params = params};
   }
 
   std::map<RequestId, KvMatch> matches;
   std::set<RequestId> later;
-  std::set<RequestId> saving;
+  bool frees_soon = false;
   std::set<RequestId> keeps;
   std::vector<std::pair<RequestId, int32_t>> asked;  // with the local prefix
   std::map<RequestId, int32_t> allocated;            // tokens to load
   std::map<RequestId, std::vector<BlockId>> tables;
   Ids finished;
+  wire::RawValue params;
 };
 
 Adapter Lora(AdapterId id) {
@@ -101,6 +103,10 @@ class Bench {
   static SchedulerConfig Config() {
     SchedulerConfig config = SmallConfig();
     config.max_loras = 2;
+    return config;
+  }
+  static SchedulerConfig Overlapping(SchedulerConfig config) {
+    config.overlaps_steps = true;
     return config;
   }
   static SchedulerConfig Recomputing() {
@@ -285,8 +291,17 @@ TEST_CASE("R13: a request for which the connector has no match yet is passed ove
   CHECK(bench.Running() == Ids{"b", "a"});
 }
 
-TEST_CASE("R13: what is loaded with a step can be hit when the step is done, not before") {
+TEST_CASE("R13: what is loaded with a step can be hit at once where no other step is in flight") {
   Bench bench;
+  bench.connector_.matches["a"] = {8, false};
+  bench.Add("a", 9);
+  bench.Add("b", 9);
+  bench.Step();
+  CHECK(bench.Find("b").first_known.num_local == 8);
+}
+
+TEST_CASE("R13 async: what is loaded with a step can be hit when the step is done, not before") {
+  Bench bench(Bench::Overlapping(Bench::Config()));
   bench.connector_.matches["a"] = {8, false};
   bench.Add("a", 9);
   bench.Add("b", 9);
@@ -309,7 +324,7 @@ TEST_CASE("R17: an asynchronous load waits with its blocks, without tokens or a 
   CHECK(bench.Running() == Ids{"b"});
   CHECK(bench.Find("a").status == wire::RequestStatus::kWaitingForRemoteKvs);
   CHECK(bench.Find("a").events.size() == 1);
-  CHECK(bench.num_held() == 3 + 2);
+  CHECK(bench.num_held() == 2 + 2);  // the block of its other tokens comes later
   bench.Step();
   CHECK(bench.Running() == Ids{"b"});
   bench.Step({.loaded = {"a"}});
@@ -328,7 +343,7 @@ TEST_CASE("R17: when a whole prompt is loaded, its last token is computed") {
   const Records records = bench.Step();
   CHECK(bench.scheduled_ == std::vector<int32_t>{1});
   REQUIRE(records.size() == 1);
-  CHECK(records[0].prefill_stats->num_external_cached_tokens == 7);
+  CHECK(records[0].prefill_stats->num_external_cached_tokens == 8);
 }
 
 TEST_CASE(
@@ -362,11 +377,11 @@ TEST_CASE("R17: the blocks of an aborted load stay until it has ended, and so do
   bench.Step();
   bench.scheduler_.Abort("a");
   CHECK(bench.connector_.finished == Ids{"a"});
-  CHECK(bench.num_held() == 3);
+  CHECK(bench.num_held() == 2);
   CHECK(bench.scheduler_.transfers().keeps_any());
   CHECK(bench.TryAdd("a", 4).code() == StatusCode::kAlreadyExists);
   bench.Step();
-  CHECK(bench.num_held() == 3);
+  CHECK(bench.num_held() == 2);
   CHECK(bench.scheduler_.pending_work() == Work::kTransfers);
   bench.Step({.loaded = {"a"}});
   CHECK(bench.num_held() == 0);
@@ -407,24 +422,35 @@ TEST_CASE("R33: a finished request's blocks stay until the connector releases th
   CHECK(bench.scheduler_.ResetPrefixCache(/*preempt_running=*/true, ++bench.now_));
 }
 
+TEST_CASE("R33: the output that ends a request has the connector's parameters, others have none") {
+  Bench bench;
+  bench.connector_.params = {"\x80"};
+  bench.Add("a", 10);
+  for (Records records = bench.Step();; records = bench.Step()) {
+    REQUIRE(records.size() == 1);
+    CHECK(records[0].kv_transfer_params.has_value() == records[0].finish_reason.has_value());
+    if (!records[0].finish_reason) continue;
+    CHECK(*records[0].kv_transfer_params == wire::RawValue{"\x80"});
+    return;
+  }
+}
+
 // ---- R8 ----
 
-TEST_CASE(
-    "R8: a victim that is being saved is not preempted, and no request gets blocks until it is "
-    "saved") {
+TEST_CASE("R8: no request is preempted while the connector is about to free blocks") {
   Bench bench(Bench::Config(), 6);  // 5 blocks
   bench.Add("a", 8);
   bench.Add("b", 12, {}, 50);
   bench.Step();
   CHECK(bench.num_held() == 5);
-  bench.connector_.saving = {"b"};
+  bench.connector_.frees_soon = true;
   bench.Add("c", 1, {}, 90);
   bench.Schedule();  // a needs a third block
   CHECK(bench.scheduled_.empty());
   CHECK(bench.Running() == Ids{"a", "b"});
   CHECK_FALSE(bench.scheduler_.ResetPrefixCache(/*preempt_running=*/true, ++bench.now_));
   CHECK(bench.Running() == Ids{"a", "b"});
-  bench.connector_.saving = {};
+  bench.connector_.frees_soon = false;
   bench.Schedule();
   CHECK(bench.Running() == Ids{"a"});
   CHECK(bench.Find("b").status == wire::RequestStatus::kPreempted);
@@ -444,16 +470,17 @@ TEST_CASE("R34: a failed load with the step ends its request, or it is computed 
     CHECK(records[0].finish_reason == wire::FinishReason::kError);
     CHECK(records[0].error->code == wire::kErrorInternal);
     CHECK(bench.num_held() == 0);
-    CHECK(bench.kv_.pool().num_cached_hashes() == 0);
+    CHECK(bench.kv_.pool().num_cached_hashes() == 1);  // the block before the failure
     return;
   }
   CHECK(records.empty());
   CHECK(bench.Find("a").num_output_tokens() == 0);
-  CHECK(bench.kv_.pool().num_cached_hashes() == 1);  // the block before the failure
-  bench.connector_.asked.clear();
+  CHECK(bench.Running() == Ids{"a"});
   const SchedulerOutput& again = bench.Schedule();
-  CHECK(bench.connector_.asked.empty());  // a connector is asked once
   REQUIRE(again.requests.size() == 1);
+  CHECK(again.freed_slots == std::vector<RequestSlot>{again.requests[0].slot});
+  CHECK(again.requests[0].kind == ScheduledKind::kResumed);
+  CHECK(again.requests[0].num_new_blocks == 4);
   CHECK(again.requests[0].num_computed_tokens == 4);
   CHECK(again.requests[0].num_scheduled_tokens == 10);
   CHECK(bench.Update(again).size() == 1);
@@ -467,24 +494,74 @@ TEST_CASE(
   bench.Add("a", 14);
   bench.Step();
   // Failures may be reported before the load has ended.
-  CHECK(bench.Step({.failed_blocks = {bench.connector_.tables["a"][2]}}).empty());
-  CHECK(bench.Find("a").status == wire::RequestStatus::kWaitingForRemoteKvs);
-  const Records records =
-      bench.Step({.loaded = {"a"}, .failed_blocks = {bench.connector_.tables["a"][1]}});
+  const Records early = bench.Step({.failed_blocks = {bench.connector_.tables["a"][2]}});
   if (!recompute) {
-    REQUIRE(records.size() == 1);
-    CHECK(records[0].finish_reason == wire::FinishReason::kError);
+    REQUIRE(early.size() == 1);
+    CHECK(early[0].finish_reason == wire::FinishReason::kError);
+    CHECK(bench.num_held() == 3);
+    bench.Step({.loaded = {"a"}});
     CHECK(bench.num_held() == 0);
     return;
   }
+  CHECK(early.empty());
+  CHECK(bench.Find("a").status == wire::RequestStatus::kWaitingForRemoteKvs);
+  const Records records =
+      bench.Step({.loaded = {"a"}, .failed_blocks = {bench.connector_.tables["a"][1]}});
   CHECK(records.empty());
-  CHECK(bench.num_held() == 4);
+  CHECK(bench.num_held() == 3);
   bench.Step();
+  CHECK(bench.num_held() == 4);
   CHECK(bench.scheduled_ == std::vector<int32_t>{10});
 }
 
-TEST_CASE("R34: what was computed after a failed load, also in steps in flight, is dropped") {
+TEST_CASE("R34: a request of which two loads have brought nothing is computed") {
   Bench bench(Bench::Recomputing());
+  bench.connector_.matches["a"] = {12, true};
+  bench.Add("a", 14);
+  bench.Step();
+  const bool is_whole = GENERATE(false, true);
+  for (int i = 0; i < 2; ++i) {
+    KvTransferReport report;
+    if (is_whole) {
+      report.failed_loads = {"a"};
+    } else {
+      report.loaded = {"a"};
+      report.failed_blocks = {bench.connector_.tables["a"][0]};
+    }
+    bench.Step(report);
+    CHECK(bench.connector_.asked.size() == static_cast<size_t>(1 + i));
+    bench.Step();
+  }
+  CHECK(bench.connector_.asked.size() == 2);
+  CHECK(bench.scheduled_ == std::vector<int32_t>{14});
+}
+
+TEST_CASE("R34: what a failed load has left wrong is not hit before it is computed again") {
+  SchedulerConfig config = Bench::Recomputing();
+  config.long_prefill_token_threshold = 4;
+  Bench bench(config);
+  bench.connector_.matches["a"] = {12, false};
+  bench.Add("a", 14);
+  const SchedulerOutput& loading = bench.Schedule();
+  bench.Update(loading, {.failed_blocks = {bench.connector_.tables["a"][0]}});
+  bench.Add("b", 14);
+  bench.Step();  // a: its first block
+  CHECK(bench.Find("b").first_known.num_local == 4);
+}
+
+TEST_CASE("R34: what an aborted request has computed on top of a failed load cannot be found") {
+  Bench bench(Bench::Recomputing());
+  bench.connector_.matches["a"] = {4, false};
+  bench.Add("a", 14);
+  const SchedulerOutput& step = bench.Schedule();
+  bench.scheduler_.Abort("a");
+  CHECK(bench.kv_.pool().num_cached_hashes() == 3);
+  bench.Update(step, {.failed_blocks = {bench.connector_.tables["a"][0]}});
+  CHECK(bench.kv_.pool().num_cached_hashes() == 0);
+}
+
+TEST_CASE("R34: what was computed after a failed load, also in steps in flight, is dropped") {
+  Bench bench(Bench::Overlapping(Bench::Recomputing()));
   bench.connector_.matches["a"] = {8, false};
   bench.Add("a", 10);
   const SchedulerOutput& loading = bench.Schedule();
@@ -501,7 +578,7 @@ TEST_CASE("R34: what was computed after a failed load, also in steps in flight, 
 }
 
 TEST_CASE("R34: the blocks of a load with the step stay when its request is aborted meanwhile") {
-  Bench bench;
+  Bench bench(Bench::Overlapping(Bench::Config()));
   bench.connector_.matches["a"] = {8, false};
   bench.Add("a", 10);
   const SchedulerOutput& step = bench.Schedule();
