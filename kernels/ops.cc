@@ -242,6 +242,22 @@ void Ops::StateScan(const Tensor& out, const Tensor& xbc, const Tensor& dt,
   DoStateScan(out, xbc, dt, options, state, plan);
 }
 
+void Ops::SelectiveScan(const Tensor& out, const Tensor& x, const Tensor& dt, const Tensor& bc,
+                        const SelectiveOptions& options, const StatePart& state,
+                        const AttentionPlan& plan) {
+  const int64_t tokens = plan.num_tokens(), channels = x.shape[1], states = options.a.rows();
+  CHECK(IsMatrix(x, tokens, channels) && IsFloat(x, types())) << x;
+  CHECK(IsMatrix(out, tokens, channels) && out.dtype == types().activation) << out;
+  CHECK(IsMatrix(dt, tokens, channels) && IsFloat(dt, types())) << dt;
+  CHECK(IsMatrix(bc, tokens, 2 * states) && IsFloat(bc, types())) << bc;
+  CHECK(IsMatrix(options.a, states, channels) && options.a.dtype == DType::kF32) << options.a;
+  for (const Tensor* vector : {&options.dt_bias, &options.d}) {
+    CHECK(IsVector(*vector, DType::kF32, channels)) << *vector;
+  }
+  CHECK_LE(state.offset + states * channels, state.kv.state_size);
+  DoSelectiveScan(out, x, dt, bc, options, state, plan);
+}
+
 void Ops::GatedNorm(const Tensor& out, const Tensor& x, const Tensor& gate,
                     const GatedNormOptions& options) {
   const int64_t size = x.shape[1], num_weights = options.weight.rows();
@@ -361,7 +377,7 @@ void Ops::ScaleRows(const Tensor& x, const Tensor& weights, const Tensor& rows) 
 }
 
 void Ops::Scale(const Tensor& x, float factor) {
-  CHECK(x.rank == 2 && x.dtype == DType::kF32) << x;
+  CHECK(x.rank == 2 && IsFloat(x, types())) << x;
   DoScale(x, factor);
 }
 

@@ -122,6 +122,12 @@ struct ScanOptions {
   float dt_min = 0, dt_max = INFINITY;  // of the step
 };
 
+// Of SelectiveScan. State: [state_dim, C].
+struct SelectiveOptions {
+  Tensor a;           // [state_dim, C] f32, <= 0: how fast each number of the state decays
+  Tensor dt_bias, d;  // [C] f32
+};
+
 // Of GatedNorm.
 struct GatedNormOptions {
   Tensor weight;  // f32, one for each number of a group, or of the row

@@ -5,6 +5,8 @@
 #include <cstring>
 #include <vector>
 
+#include "kernels/exp_non_positive.h"
+
 namespace tandem {
 namespace {
 
@@ -17,6 +19,13 @@ void LoadRow(const Tensor& x, int64_t row, int64_t first, int64_t count, float* 
 }
 void StoreRow(const Tensor& out, int64_t row, int64_t first, int64_t count, float* from) {
   ConvertTensor(out.Rows(row, 1).Columns(first, count), Tensor(from, DType::kF32, {1, count}));
+}
+
+// The thread's, until its next call.
+float* Scratch(int64_t size) {
+  thread_local std::vector<float> room;
+  if (std::ssize(room) < size) room.resize(static_cast<size_t>(size));
+  return room.data();
 }
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
@@ -107,8 +116,7 @@ void DeltaRun(const Tensor& out, const Tensor& qkv, const Tensor& gates,
   const int64_t keys = options.num_key_heads * key_dim, size = key_dim * value_dim;
   StateRun run = all_heads;
   run.states += value_head * size;
-  std::vector<float> memory(static_cast<size_t>(3 * key_dim + 3 * value_dim));
-  float* q = memory.data();
+  float* q = Scratch(3 * key_dim + 3 * value_dim);
   float* k = q + key_dim;
   float* kept = k + key_dim;  // of each row, or the first one of all
   float* v = kept + key_dim;
@@ -162,8 +170,7 @@ void ScanRun(const Tensor& out, const Tensor& xbc, const Tensor& dt, const ScanO
   const int64_t group = head * options.num_groups / options.num_heads;
   StateRun run = all_heads;
   run.states += head * size;
-  std::vector<float> memory(static_cast<size_t>(2 * dim + 2 * num_states));
-  float* x = memory.data();
+  float* x = Scratch(2 * dim + 2 * num_states);
   float* sums = x + dim;
   float* b = sums + dim;
   float* c = b + num_states;
@@ -193,17 +200,70 @@ void ScanRun(const Tensor& out, const Tensor& xbc, const Tensor& dt, const ScanO
   });
 }
 
+// The state is [state_dim, all channels]; these channels of it are kept here while the run goes on.
+void SelectRun(const Tensor& out, const Tensor& x, const Tensor& dt, const Tensor& bc,
+               const SelectiveOptions& options, const StateRun& run, int64_t first_channel,
+               int64_t num_channels) {
+  const int64_t num_states = options.a.rows(), channels = options.a.shape[1];
+  const int64_t size = num_channels;
+  float* state = Scratch((num_states + 4) * size + 2 * num_states);
+  float* values = state + num_states * size;
+  float* steps = values + size;
+  float* inputs = steps + size;
+  float* sums = inputs + size;
+  float* b = sums + size;
+  float* c = b + num_states;
+  const float* skip = options.d.Data<float>() + first_channel;
+  const float* dt_bias = options.dt_bias.Data<float>() + first_channel;
+  const int32_t first = run.tokens.first_position;
+  for (int64_t n = 0; n < num_states; ++n) {
+    float* row = state + n * size;
+    if (first == 0) {
+      std::fill_n(row, size, 0.0f);
+    } else {
+      std::copy_n(run.StateOf(first - 1) + n * channels + first_channel, size, row);
+    }
+  }
+  for (int32_t i = 0; i < run.tokens.num_tokens; ++i) {
+    const int64_t token = run.tokens.first_token + i;
+    LoadRow(x, token, first_channel, size, values);
+    LoadRow(dt, token, first_channel, size, steps);
+    LoadRow(bc, token, 0, 2 * num_states, b);
+    for (int64_t j = 0; j < size; ++j) steps[j] = Softplus(steps[j] + dt_bias[j]);
+    for (int64_t j = 0; j < size; ++j) inputs[j] = steps[j] * values[j];
+    for (int64_t j = 0; j < size; ++j) sums[j] = skip[j] * values[j];
+    for (int64_t n = 0; n < num_states; ++n) {
+      float* row = state + n * size;
+      const float* a = options.a.Row<float>(n) + first_channel;
+      for (int64_t j = 0; j < size; ++j) {
+        row[j] = row[j] * ExpNonPositive(a[j] * steps[j]) + inputs[j] * b[n];
+        sums[j] += row[j] * c[n];
+      }
+    }
+    StoreRow(out, token, first_channel, size, sums);
+    const int32_t position = first + i;
+    const bool is_block_end = (position + 1) % run.block_size == 0;
+    if (!is_block_end && i + 1 < run.tokens.num_tokens) continue;
+    float* kept = run.StateOf(position) + first_channel;
+    for (int64_t n = 0; n < num_states; ++n)
+      std::copy_n(state + n * size, size, kept + n * channels);
+  }
+}
+
 void GateNormRow(const Tensor& out, const Tensor& x, const Tensor& gate,
                  const GatedNormOptions& options, int64_t row) {
   const int64_t size = x.shape[1], group = options.group_size;
   const int64_t num_weights = options.weight.rows();
-  std::vector<float> values(static_cast<size_t>(size)), gates(static_cast<size_t>(size));
-  LoadRow(x, row, 0, size, values.data());
-  LoadRow(gate, row, 0, size, gates.data());
-  for (float& number : gates) number = options.has_sigmoid ? Sigmoid(number) : Silu(number);
+  float* values = Scratch(2 * size);
+  float* gates = values + size;
+  LoadRow(x, row, 0, size, values);
+  LoadRow(gate, row, 0, size, gates);
+  for (int64_t i = 0; i < size; ++i) {
+    gates[i] = options.has_sigmoid ? Sigmoid(gates[i]) : Silu(gates[i]);
+  }
   for (int64_t begin = 0; begin < size; begin += group) {
-    float* own = values.data() + begin;
-    const float* factors = gates.data() + begin;
+    float* own = values + begin;
+    const float* factors = gates + begin;
     const float* weight = options.weight.Data<float>() + begin % num_weights;
     for (int64_t i = 0; options.gates_first && i < group; ++i) own[i] *= factors[i];
     float sum = 0;
@@ -212,28 +272,28 @@ void GateNormRow(const Tensor& out, const Tensor& x, const Tensor& gate,
     for (int64_t i = 0; i < group; ++i) own[i] *= scale * weight[i];
     for (int64_t i = 0; !options.gates_first && i < group; ++i) own[i] *= factors[i];
   }
-  StoreRow(out, row, 0, size, values.data());
+  StoreRow(out, row, 0, size, values);
 }
 
 void MultiplyRow(const Tensor& x, const Tensor& y, int64_t row) {
-  const auto size = static_cast<size_t>(x.shape[1]);
-  std::vector<float> values(size), factors(size);
-  LoadRow(x, row, 0, x.shape[1], values.data());
-  LoadRow(y, row, 0, x.shape[1], factors.data());
-  for (size_t i = 0; i < size; ++i) values[i] *= factors[i];
-  StoreRow(x, row, 0, x.shape[1], values.data());
+  const int64_t size = x.shape[1];
+  float* values = Scratch(2 * size);
+  float* factors = values + size;
+  LoadRow(x, row, 0, size, values);
+  LoadRow(y, row, 0, size, factors);
+  for (int64_t i = 0; i < size; ++i) values[i] *= factors[i];
+  StoreRow(x, row, 0, size, values);
 }
 
 void GateRow(const Tensor& x, const Tensor& gate, int64_t row) {
   const int64_t size = x.shape[1], num_gates = gate.shape[1];
-  std::vector<float> values(static_cast<size_t>(size)), gates(static_cast<size_t>(num_gates));
-  LoadRow(x, row, 0, size, values.data());
-  LoadRow(gate, row, 0, num_gates, gates.data());
-  for (float& number : gates) number = Sigmoid(number);
-  for (int64_t i = 0; i < size; ++i) {
-    values[static_cast<size_t>(i)] *= gates[static_cast<size_t>(num_gates == 1 ? 0 : i)];
-  }
-  StoreRow(x, row, 0, size, values.data());
+  float* values = Scratch(size + num_gates);
+  float* gates = values + size;
+  LoadRow(x, row, 0, size, values);
+  LoadRow(gate, row, 0, num_gates, gates);
+  for (int64_t i = 0; i < num_gates; ++i) gates[i] = Sigmoid(gates[i]);
+  for (int64_t i = 0; i < size; ++i) values[i] *= gates[num_gates == 1 ? 0 : i];
+  StoreRow(x, row, 0, size, values);
 }
 
 }  // namespace tandem

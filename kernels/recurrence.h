@@ -5,9 +5,11 @@
 // run them; they differ in how they cut the work. A state lies in the cache's blocks, one for each:
 // that of block b is the state after the last token of b that has run. So a full block has the
 // state at its end, and another request can go on from it. Thread: any, on disjoint channels or
-// heads of a sequence. Pure but for `out` and the states. Sources: depthwise convolution and gated
-// delta rule as in HF's Qwen3NextForCausalLM (Yang et al. 2024, "Gated Delta Networks"); the scan
-// as in HF's Mamba2ForCausalLM (Dao and Gu 2024).
+// heads of a sequence. Pure but for `out` and the states; scratch memory is the thread's and is
+// kept, so that a step allocates nothing once its sizes have been seen. Sources: depthwise
+// convolution and gated delta rule as in HF's Qwen3NextForCausalLM (Yang et al. 2024, "Gated Delta
+// Networks"); the scan as in HF's Mamba2ForCausalLM (Dao and Gu 2024); that of Mamba as in its
+// JambaForCausalLM (Gu and Dao 2023).
 
 #include <cstdint>
 
@@ -36,6 +38,10 @@ void DeltaRun(const Tensor& out, const Tensor& qkv, const Tensor& gates,
               const DeltaOptions& options, const StateRun& run, int64_t value_head);
 void ScanRun(const Tensor& out, const Tensor& xbc, const Tensor& dt, const ScanOptions& options,
              const StateRun& run, int64_t head);
+// The scan of Mamba, not Mamba-2.
+void SelectRun(const Tensor& out, const Tensor& x, const Tensor& dt, const Tensor& bc,
+               const SelectiveOptions& options, const StateRun& run, int64_t first_channel,
+               int64_t num_channels);
 // A row.
 void GateNormRow(const Tensor& out, const Tensor& x, const Tensor& gate,
                  const GatedNormOptions& options, int64_t row);

@@ -102,7 +102,8 @@ void CpuOps::DoActivate(const Tensor& out, const Tensor& x, Nonlinearity f) {
 
 void CpuOps::DoScale(const Tensor& x, float factor) {
   ForEach(x.rows(), x.shape[1] / 16, [&](int64_t begin, int64_t end, int) {
-    for (int64_t r = begin; r < end; ++r) table_.f32.scale(RowOf(x, r), factor, x.shape[1]);
+    const auto scale = IsF32(x) ? table_.f32.scale : kernels().scale;
+    for (int64_t r = begin; r < end; ++r) scale(RowOf(x, r), factor, x.shape[1]);
   });
 }
 

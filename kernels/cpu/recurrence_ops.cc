@@ -10,6 +10,8 @@
 namespace tandem {
 namespace {
 
+constexpr int64_t kChannels = 64;  // of a piece of work
+
 // Of all sequences, on average.
 int64_t TokensPerSequence(const AttentionPlan& plan) {
   const auto num_sequences = std::max<int64_t>(1, std::ssize(plan.sequences()));
@@ -20,7 +22,6 @@ int64_t TokensPerSequence(const AttentionPlan& plan) {
 
 void CpuOps::DoConvolve(const Tensor& out, const Tensor& x, const ConvOptions& options,
                         const StatePart& state, const AttentionPlan& plan) {
-  constexpr int64_t kChannels = 64;
   const int64_t channels = x.shape[1], parts = (channels + kChannels - 1) / kChannels;
   ForEach(std::ssize(plan.sequences()) * parts, TokensPerSequence(plan) * kChannels,
           [&](int64_t begin, int64_t end, int) {
@@ -58,6 +59,22 @@ void CpuOps::DoStateScan(const Tensor& out, const Tensor& xbc, const Tensor& dt,
             for (int64_t i = begin; i < end; ++i) {
               const auto& sequence = plan.sequences()[static_cast<size_t>(i / heads)];
               ScanRun(out, xbc, dt, options, RunOf(sequence, state.kv, state.offset), i % heads);
+            }
+          });
+}
+
+void CpuOps::DoSelectiveScan(const Tensor& out, const Tensor& x, const Tensor& dt, const Tensor& bc,
+                             const SelectiveOptions& options, const StatePart& state,
+                             const AttentionPlan& plan) {
+  const int64_t channels = x.shape[1], parts = (channels + kChannels - 1) / kChannels;
+  ForEach(std::ssize(plan.sequences()) * parts,
+          TokensPerSequence(plan) * kChannels * options.a.rows(),
+          [&](int64_t begin, int64_t end, int) {
+            for (int64_t i = begin; i < end; ++i) {
+              const auto& sequence = plan.sequences()[static_cast<size_t>(i / parts)];
+              const int64_t first = i % parts * kChannels;
+              SelectRun(out, x, dt, bc, options, RunOf(sequence, state.kv, state.offset), first,
+                        std::min(kChannels, channels - first));
             }
           });
 }

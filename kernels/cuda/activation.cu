@@ -57,10 +57,13 @@ __global__ void ClampedSiluAndMulKernel(Out* out, int64_t out_stride, const X* g
 
 constexpr int kSoftCapThreads = 512;
 
-__global__ void ScaleKernel(float* x, int64_t stride, int64_t size, float factor) {
+template <class X>
+__global__ void ScaleKernel(X* x, int64_t stride, int64_t size, float factor) {
   WaitForPreviousKernel();
   const int64_t v = int64_t{blockIdx.y} * kSoftCapThreads + threadIdx.x;
-  if (v < size) x[blockIdx.x * stride + v] *= factor;
+  if (v >= size) return;
+  X* at = x + blockIdx.x * stride + v;
+  StoreFloat(at, LoadFloat(at) * factor);
 }
 
 __global__ void SoftCapKernel(float* x, int64_t stride, int64_t size, float cap) {
@@ -113,8 +116,10 @@ void CudaOps::DoActivate(const Tensor& out, const Tensor& x, Nonlinearity f) {
 void CudaOps::DoScale(const Tensor& x, float factor) {
   const dim3 grid(static_cast<unsigned>(x.rows()),
                   static_cast<unsigned>((x.shape[1] + kSoftCapThreads - 1) / kSoftCapThreads));
-  Launch(queue(), grid, kSoftCapThreads, ScaleKernel, x.Data<float>(), x.row_stride, x.shape[1],
-         factor);
+  WithType(x, [&]<class X>(X* x_data) {
+    Launch(queue(), grid, kSoftCapThreads, ScaleKernel<X>, x_data, x.row_stride, x.shape[1],
+           factor);
+  });
 }
 
 void CudaOps::DoSoftCap(const Tensor& x, float cap) {

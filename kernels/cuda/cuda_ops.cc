@@ -40,6 +40,10 @@ void CudaOps::DoStateScan(const Tensor&, const Tensor&, const Tensor&, const Sca
                           const StatePart&, const AttentionPlan&) {
   CHECK(false) << "layers with a state are not built for CUDA";
 }
+void CudaOps::DoSelectiveScan(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
+                              const SelectiveOptions&, const StatePart&, const AttentionPlan&) {
+  CHECK(false) << "layers with a state are not built for CUDA";
+}
 void CudaOps::DoGatedNorm(const Tensor&, const Tensor&, const Tensor&, const GatedNormOptions&) {
   CHECK(false) << "layers with a state are not built for CUDA";
 }

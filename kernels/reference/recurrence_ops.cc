@@ -33,6 +33,15 @@ void ReferenceOps::DoStateScan(const Tensor& out, const Tensor& xbc, const Tenso
   }
 }
 
+void ReferenceOps::DoSelectiveScan(const Tensor& out, const Tensor& x, const Tensor& dt,
+                                   const Tensor& bc, const SelectiveOptions& options,
+                                   const StatePart& state, const AttentionPlan& plan) {
+  for (const BatchSequence& sequence : plan.sequences()) {
+    const StateRun run = RunOf(sequence, state.kv, state.offset);
+    for (int64_t c = 0; c < x.shape[1]; ++c) SelectRun(out, x, dt, bc, options, run, c, 1);
+  }
+}
+
 void ReferenceOps::DoGatedNorm(const Tensor& out, const Tensor& x, const Tensor& gate,
                                const GatedNormOptions& options) {
   for (int64_t t = 0; t < x.rows(); ++t) GateNormRow(out, x, gate, options, t);

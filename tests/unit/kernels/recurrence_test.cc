@@ -274,6 +274,48 @@ TEST_CASE("StateScan goes on over steps and blocks") {
   });
 }
 
+TEST_CASE("SelectiveScan goes on over steps and blocks") {
+  ForBackends([](Backend& backend, Draw& draw) {
+    const int64_t channels = 70, states = 7;
+    const auto x = draw.Normals(kNumTokens * channels), dts = draw.Normals(kNumTokens * channels);
+    const auto bc = draw.Normals(kNumTokens * 2 * states);
+    const auto dt_bias = draw.Normals(channels), d = draw.Normals(channels);
+    auto a = draw.Normals(states * channels);
+    for (float& number : a) number = -std::exp(number);
+    const OwnedTensor decays = Upload(backend, a, {states, channels}, DType::kF32);
+    const OwnedTensor bias = Upload(backend, dt_bias, {channels}, DType::kF32);
+    const OwnedTensor skip = Upload(backend, d, {channels}, DType::kF32);
+    const auto got = RunInSteps(
+        backend, channels * states + 16, kLengths, channels,
+        [&](const auto& places, const Tensor& out, const StateSteps& steps, const auto& plan) {
+          const int64_t rows = out.rows();
+          backend.ops().SelectiveScan(
+              out, UploadAct(backend, RowsAt(x, channels, places), {rows, channels}),
+              Upload(backend, RowsAt(dts, channels, places), {rows, channels}, DType::kF32),
+              UploadAct(backend, RowsAt(bc, 2 * states, places), {rows, 2 * states}),
+              {.a = decays, .dt_bias = bias, .d = skip}, steps.part(16), plan);
+        });
+    std::vector<float> expected(static_cast<size_t>(kNumTokens * channels));
+    for (int64_t c = 0; c < channels; ++c) {
+      std::vector<double> s;
+      for (int64_t t = 0; t < kNumTokens; ++t) {
+        if (t == 0 || t == kLengths[0]) s.assign(static_cast<size_t>(states), 0);
+        const auto at = static_cast<size_t>(t * channels + c);
+        const double step = Softplus(dts[at] + dt_bias[static_cast<size_t>(c)]);
+        double sum = static_cast<double>(d[static_cast<size_t>(c)]) * x[at];
+        for (int64_t n = 0; n < states; ++n) {
+          double& state = s[static_cast<size_t>(n)];
+          state = state * std::exp(a[static_cast<size_t>(n * channels + c)] * step) +
+                  step * x[at] * bc[static_cast<size_t>(t * 2 * states + n)];
+          sum += state * bc[static_cast<size_t>((t * 2 + 1) * states + n)];
+        }
+        expected[at] = static_cast<float>(sum);
+      }
+    }
+    CHECK(MaxError(got, expected) < 1e-5f);
+  });
+}
+
 TEST_CASE("GatedNorm, GateBySigmoid and MultiplyBy row by row") {
   ForBackends([](Backend& backend, Draw& draw) {
     const int64_t rows = 5, size = 24, group = 8;
