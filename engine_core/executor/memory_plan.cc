@@ -34,6 +34,10 @@ int64_t ToBytes(double bytes) { return static_cast<int64_t>(std::min(bytes, 0x1p
 // Of what a recurrent layer has in the place of attention.
 double NumRecurrentWeights(const ModelConfig& config) {
   const RecurrentConfig& shape = config.recurrent;
+  if (shape.kind == RecurrentKind::kSelective) {
+    return static_cast<double>(shape.value_size()) *
+           static_cast<double>(3 * config.hidden_size + 2 * shape.step_rank + 2 * shape.key_dim);
+  }
   const int64_t values =
       shape.kind == RecurrentKind::kShortConv ? config.hidden_size : shape.value_size();
   return static_cast<double>(config.hidden_size) *
@@ -64,8 +68,10 @@ double NumLayerWeights(const ModelConfig& config) {
     const int64_t inner = config.IsMixture(i) ? config.num_experts * config.moe_intermediate_size +
                                                     config.shared_intermediate_size
                                               : config.intermediate_size;
+    if (config.recurrent.HasState(i)) weights += NumRecurrentWeights(config);
+    if (config.recurrent.HasKv(i)) weights += NumAttentionWeights(config);
+    if (!config.recurrent.HasMlp(i)) continue;
     weights +=
-        (config.recurrent.HasState(i) ? NumRecurrentWeights(config) : NumAttentionWeights(config)) +
         static_cast<double>(config.hidden_size) * num_mlp_matrices * static_cast<double>(inner);
   }
   return weights;

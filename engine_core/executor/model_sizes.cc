@@ -30,8 +30,8 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
   std::vector<LayerMemory> layers;
   if (config.recurrent.num_layers() > 0) {
     for (int64_t i = slice.begin; i < slice.end(); ++i) {
-      const bool has_state = config.recurrent.HasState(i);
-      layers.push_back({.has_kv = !has_state, .has_state = has_state});
+      layers.push_back(
+          {.has_kv = config.recurrent.HasKv(i), .has_state = config.recurrent.HasState(i)});
     }
   }
   return {.num_layers = config.is_bidirectional ? 1 : static_cast<int>(slice.count),
@@ -50,7 +50,8 @@ int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, bool is_device)
   if (is_device) return 16;
   const int64_t num_states = config.recurrent.num_layers();
   if (num_states == 0) return kTile;
-  const int64_t num_kv = config.num_layers - num_states;
+  int64_t num_kv = 0;
+  for (int64_t i = 0; i < config.num_layers; ++i) num_kv += config.recurrent.HasKv(i) ? 1 : 0;
   if (num_kv == 0) return kAlone;
   const int64_t vectors = config.latent.kv_rank > 0 ? 1 : 2;
   const int64_t token = vectors * num_kv * config.num_kv_heads * config.head_dim * SizeOf(dtype);

@@ -158,9 +158,9 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   }
   const int64_t inner = std::max(config.intermediate_size, config.shared_intermediate_size);
   // Twice where gates are not part of a product.
-  const int64_t num_up = share_.Of(config.intermediate_size).count;
-  ASSIGN_OR_RETURN(up_,
-                   device.Allocate(act, {tokens, config.is_bidirectional ? 2 * num_up : num_up}));
+  const int64_t num_up = share_.Of(inner).count;
+  const bool is_apart = config.is_bidirectional || config.ScalesMlp();
+  ASSIGN_OR_RETURN(up_, device.Allocate(act, {tokens, is_apart ? 2 * num_up : num_up}));
   ASSIGN_OR_RETURN(activated_, context.AllocateShared(act, {tokens, inner}));
   if (context.stage.is_last()) {
     ASSIGN_OR_RETURN(last_, device.Allocate(res, {rows, hidden}));
@@ -316,9 +316,13 @@ void Decoder::AttendLatent(const LatentLayer& layer, const LayerKv& kv, const At
 }
 
 void Decoder::Recur(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
+  ProjectRecurrent(layer);
+  RecurProjected(layer, kv, plan);
+}
+
+void Decoder::ProjectRecurrent(const RecurrentLayer& layer) {
   MultiplyNormed(recurrent_->In(num_tokens_), layer.in);
   if (layer.gates.weight != nullptr) MultiplyNormed(recurrent_->Gates(num_tokens_), layer.gates);
-  AddBranch(recurrent_->Run(layer, kv, plan), layer.out, {});
 }
 
 void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, const LayerKv& kv,
@@ -346,6 +350,7 @@ void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, co
   if (layer.has_gate) {
     ops_->GateBySigmoid(own, projected.Columns(heads_.qkv_size(), heads_.q_size()));
   }
+  if (layer.out_scale != 1) ops_->Scale(own, layer.out_scale);
   Meet();
   AddBranch(attended, layer.out, layer.post_norm);
 }
@@ -405,6 +410,17 @@ void Decoder::RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate) {
       const Tensor up = RowsOf(up_).Columns(0, 2 * own.shape[1]);
       MultiplyNormed(up, layer.up);
       ops_->ErfGeluAndMul(own, up);
+      break;
+    }
+    case Activation::kSquaredRelu:
+      ActivateUp(own, layer, Nonlinearity::kSquaredRelu);
+      break;
+    case Activation::kScaledSiluAndMul: {
+      const Tensor up = RowsOf(up_).Columns(0, 2 * own.shape[1]);
+      MultiplyNormed(up, layer.up);
+      ops_->Scale(up.Columns(0, own.shape[1]), layer.gate_scale);
+      ops_->SiluAndMul(own, up);
+      ops_->Scale(own, layer.out_scale);
       break;
     }
   }

@@ -89,6 +89,11 @@ class Decoder {
   void AttendLatent(const LatentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   // residual += out(the recurrence of in(normed)).
   void Recur(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
+  // Its two halves, for a layer with attention beside it.
+  void ProjectRecurrent(const RecurrentLayer& layer);
+  void RecurProjected(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
+    AddBranch(recurrent_->Run(layer, kv, plan), layer.out, {});
+  }
   // residual += down(activation(up(normed))), its post_norm before the sum.
   void RunMlp(const MlpLayer& layer);
   // residual += the mixture of normed, and what the shared expert makes of it.
@@ -189,7 +194,7 @@ class Decoder {
   OwnedTensor qkv_;          // [T, own qkv_size, and q_size of a gate] act
   OwnedTensor q_;            // [T, own q_size] act
   OwnedTensor attended_;     // [T, q_size] act, shared
-  OwnedTensor up_;           // [T, own intermediate] act, of layers without a gate
+  OwnedTensor up_;           // [T, own intermediate] act, of layers without a gate, or gate and up
   OwnedTensor shared_gate_;  // [T, 1] f32, of a shared expert
   OwnedTensor activated_;    // [T, widest intermediate] act, shared
   OwnedTensor last_;         // [max_logits_rows, H] res

@@ -22,9 +22,10 @@ Status CheckShape(const ModelConfig& config, const MoeShape& shape) {
                                 std::to_string(shape.num_experts) + " experts with room for " +
                                 std::to_string(shape.top_k) + " per token");
   }
-  if (config.hidden_act != "silu") {
+  const std::string activation = shape.has_gate ? "silu" : "relu2";
+  if (config.hidden_act != activation) {
     return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
-                                " must be silu");
+                                " must be " + activation);
   }
   return OkStatus();
 }
@@ -61,9 +62,9 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
   ASSIGN_OR_RETURN(mixer.pairs_of_token_, device.Allocate(DType::kI32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.pair_weights_, device.Allocate(DType::kF32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.rows_, device.Allocate(act, {pairs, hidden}));
-  if (shape.swiglu_limit > 0) {
+  if (shape.swiglu_limit > 0 || !shape.has_gate) {
     const int64_t own = context.splits_experts ? inner : mixer.inner_.count;
-    ASSIGN_OR_RETURN(mixer.gate_up_, device.Allocate(act, {pairs, 2 * own}));
+    ASSIGN_OR_RETURN(mixer.gate_up_, device.Allocate(act, {pairs, shape.has_gate ? 2 * own : own}));
   }
   if (shape.scales_input) {
     std::vector<float> ones(static_cast<size_t>(pairs), 1.0f);
@@ -158,13 +159,14 @@ void ExpertMixer::RunShares(const MoeLayer& layer, const ExpertPairs& pairs, con
 
 void ExpertMixer::Activate(const Tensor& out, const Tensor& x, const MoeLayer& layer,
                            const ExpertPairs& pairs, AdapterPicker* adapters) {
-  if (shape_.swiglu_limit == 0) {
+  if (shape_.has_gate && shape_.swiglu_limit == 0) {
     return MultiplyExperts(out, x, *layer.gate_up, layer.gate_up_bias, layer.gate_up_sites, pairs,
                            LinearEpilogue::kSiluAndMul, adapters);
   }
   const Tensor gate_up = gate_up_.view().Rows(0, x.rows());
   MultiplyExperts(gate_up, x, *layer.gate_up, layer.gate_up_bias, layer.gate_up_sites, pairs,
                   LinearEpilogue::kStore, adapters);
+  if (!shape_.has_gate) return ops_->Activate(out, gate_up, Nonlinearity::kSquaredRelu);
   ops_->ClampedSiluAndMul(out, gate_up, shape_.swiglu_limit);
 }
 

@@ -29,14 +29,16 @@ struct MoeShape {
   RouteOptions routing = {};             // without the bias, which is a layer's
   int64_t shared_intermediate_size = 0;  // 0: no shared expert
   float swiglu_limit = 0;     // > 0: ClampedSiluAndMul of that limit in place of the silu gate
+  bool has_gate = true;       // else an expert is down(relu(up(x))^2), and so is the shared one
   bool scales_input = false;  // the weight multiplies what goes into the expert, of which K is one
 };
 
 struct MoeLayer {
-  LinearLayer router;                      // [E, H], its bias where it has one
-  OwnedTensor router_bias;                 // [E]; empty view: none
-  std::unique_ptr<PackedExperts> gate_up;  // [2 own I, H] each, or own experts: [2 I, H]
-  std::unique_ptr<PackedExperts> down;     // [own H, I] each, or own experts: [H, I]
+  LinearLayer router;       // [E, H], its bias where it has one
+  OwnedTensor router_bias;  // [E]; empty view: none
+  // [2 own I, H] each, or own experts: [2 I, H]; without a gate half of these
+  std::unique_ptr<PackedExperts> gate_up;
+  std::unique_ptr<PackedExperts> down;  // [own H, I] each, or own experts: [H, I]
   // [own experts, rows of the above]; empty views: none. Experts with biases have no adapters.
   OwnedTensor gate_up_bias, down_bias;
   std::vector<int> gate_up_sites, down_sites;  // by expert
@@ -88,7 +90,7 @@ class ExpertMixer {
   // The parts of ExpertPairs.
   OwnedTensor pair_begin_, chosen_experts_, pair_tokens_, pairs_of_token_, pair_weights_;
   OwnedTensor rows_;        // [T * K, H] act: what goes into the experts, then what comes out
-  OwnedTensor gate_up_;     // [T * K, 2 own I] act, with a swiglu_limit
+  OwnedTensor gate_up_;     // [T * K, 2 own I] act, with a swiglu_limit; [T * K, own I] if ungated
   OwnedTensor ones_;        // [T, K] f32, with scales_input
   OwnedTensor activated_;   // [T * K, I] act, shared unless experts are split
   OwnedTensor results_;     // [T * K, H] act, shared: what comes out where experts are split

@@ -141,7 +141,7 @@ std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPla
                                       int64_t columns) {
   const HeadShare all = HeadsOf(context.config), mine = context.heads();
   const auto block = [&](const char* name, int64_t rows, Slice slice) {
-    return StoredMatrix{.name = place.prefix + ".self_attn." + name,
+    return StoredMatrix{.name = place.prefix + "." + place.attention + "." + name,
                         .rows = rows,
                         .columns = columns > 0 ? columns : context.config.hidden_size,
                         .row_slice = slice};
@@ -153,7 +153,7 @@ std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPla
 
 StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerPlace& place,
                                         bool has_bias) {
-  const StoredMatrix out[] = {{.name = place.prefix + ".self_attn.o_proj",
+  const StoredMatrix out[] = {{.name = place.prefix + "." + place.attention + ".o_proj",
                                .rows = context.config.hidden_size,
                                .columns = HeadsOf(context.config).q_size(),
                                .row_slice = context.share.Of(context.config.hidden_size)}};
@@ -244,9 +244,10 @@ StatusOr<LinearLayer> LoadRows(const LoadContext& context, const std::string& na
 }
 
 StatusOr<MlpLayer> LoadPlainMlp(const LoadContext& context, const std::string& up,
-                                const std::string& down, bool has_bias) {
+                                const std::string& down, bool has_bias, int64_t inner) {
   const ModelConfig& config = context.config;
-  const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
+  const int64_t hidden = config.hidden_size;
+  if (inner == 0) inner = config.intermediate_size;
   MlpLayer layer;
   if (config.hidden_act == "gelu") {
     layer.activation = Activation::kErfGelu;
@@ -254,9 +255,11 @@ StatusOr<MlpLayer> LoadPlainMlp(const LoadContext& context, const std::string& u
     layer.activation = Activation::kGelu;
   } else if (config.hidden_act == "relu") {
     layer.activation = Activation::kRelu;
+  } else if (config.hidden_act == "relu2") {
+    layer.activation = Activation::kSquaredRelu;
   } else {
     return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
-                                " must be gelu, gelu_new, gelu_pytorch_tanh or relu");
+                                " must be gelu, gelu_new, gelu_pytorch_tanh, relu or relu2");
   }
   ASSIGN_OR_RETURN(layer.up, LoadRows(context, up, inner, hidden, has_bias));
   ASSIGN_OR_RETURN(layer.down, LoadRows(context, down, hidden, inner, has_bias));
@@ -275,8 +278,18 @@ StatusOr<MlpLayer> LoadMlp(const LoadContext& context, std::span<const StoredMat
     return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
                                 " must be silu or gelu_pytorch_tanh");
   }
-  ASSIGN_OR_RETURN(layer.up,
-                   LoadLinear(context, gate_up, {.has_bias = config.mlp_bias, .is_gated = true}));
+  if (config.ScalesMlp()) {
+    if (layer.activation != Activation::kSiluAndMul || config.mlp_bias) {
+      return UnimplementedError("mlp_multipliers of " + config.architecture +
+                                " are built for hidden_act silu and mlp_bias false");
+    }
+    layer.activation = Activation::kScaledSiluAndMul;
+    layer.gate_scale = static_cast<float>(config.mlp_gate_multiplier);
+    layer.out_scale = static_cast<float>(config.mlp_out_multiplier);
+  }
+  ASSIGN_OR_RETURN(
+      layer.up,
+      LoadLinear(context, gate_up, {.has_bias = config.mlp_bias, .is_gated = !config.ScalesMlp()}));
   ASSIGN_OR_RETURN(layer.down, LoadLinear(context, {&down, 1}, {.has_bias = config.mlp_bias}));
   return layer;
 }
@@ -304,6 +317,20 @@ StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& m
   };
   const StoredMatrix gate_up[] = {block(".gate_proj"), block(".up_proj")};
   return LoadMlp(context, gate_up, DownProjection(context, module, inner));
+}
+
+StatusOr<MlpLayer> LoadMergedMlp(const LoadContext& context, const std::string& gate_up,
+                                 const std::string& down, int64_t inner) {
+  const int64_t hidden = context.config.hidden_size;
+  const Slice own = context.share.Of(inner);
+  const StoredMatrix gate = {
+      .name = gate_up, .rows = 2 * inner, .columns = hidden, .row_slice = own};
+  StoredMatrix up = gate;
+  up.row_slice = own.Shifted(inner);
+  const StoredMatrix both[] = {gate, up};
+  return LoadMlp(
+      context, both,
+      {.name = down, .rows = hidden, .columns = inner, .row_slice = context.share.Of(hidden)});
 }
 
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place,

@@ -66,23 +66,37 @@ struct AttentionLayer {
   bool has_rope = true;
   bool norms_after_rope = false;
   bool scales_q = false;  // DecoderOptions::q_scale
+  float out_scale = 1;    // multiplies what the heads compute
   AttentionOptions options;
   OwnedTensor sinks, slopes;  // [own heads] of the options; empty view: none
 };
 
-enum class Activation { kSiluAndMul, kGeluAndMul, kGelu, kErfGelu, kErfGeluAndMul, kRelu };
+// kScaledSiluAndMul: of a gate times gate_scale, the product times out_scale.
+enum class Activation {
+  kSiluAndMul,
+  kGeluAndMul,
+  kGelu,
+  kErfGelu,
+  kErfGeluAndMul,
+  kRelu,
+  kSquaredRelu,
+  kScaledSiluAndMul
+};
 
 struct MlpLayer {
-  LinearLayer up;  // gated: rows gate, up (kErfGeluAndMul: not packed as gated); else up
+  // Gated: rows gate, up, not packed as gated for kErfGeluAndMul and kScaledSiluAndMul; else up.
+  LinearLayer up;
   LinearLayer down;
   NormLayer post_norm;  // as AttentionLayer's
   Activation activation = Activation::kSiluAndMul;
+  float gate_scale = 1, out_scale = 1;
 };
 
 // Which layer of the model to load.
 struct LayerPlace {
   int64_t idx = 0;
-  std::string prefix;  // "model.layers.<idx>"
+  std::string prefix;                   // "model.layers.<idx>"
+  std::string attention = "self_attn";  // what follows the prefix
 };
 
 // 1 / sqrt(dim)
@@ -90,10 +104,11 @@ float AttentionScale(double dim);
 // Scores scaled by the root of head_dim; the layer's window.
 AttentionOptions AttentionOptionsOf(const ModelConfig& config, int64_t layer_idx);
 
-// The rank's rows of <prefix>.self_attn.{q,k,v}_proj. columns: of their input; 0: the hidden size.
+// The rank's rows of <prefix>.<attention>.{q,k,v}_proj. columns: of their input; 0: the hidden
+// size.
 std::array<StoredMatrix, 3> QkvBlocks(const LoadContext& context, const LayerPlace& place,
                                       int64_t columns = 0);
-// The rank's rows of <prefix>.self_attn.o_proj.
+// The rank's rows of <prefix>.<attention>.o_proj.
 StatusOr<LinearLayer> LoadOutProjection(const LoadContext& context, const LayerPlace& place,
                                         bool has_bias);
 // Both. Biases are the config's unless they are given.
@@ -124,14 +139,18 @@ std::vector<Slice> RunsByKvHead(const LoadContext& context);
 // <name> [rows, columns], the rank's rows.
 StatusOr<LinearLayer> LoadRows(const LoadContext& context, const std::string& name, int64_t rows,
                                int64_t columns, bool has_bias);
-// An MLP without a gate: <up>, the activation that hidden_act names, <down>.
+// An MLP without a gate: <up>, the activation that hidden_act names, <down>. inner: numbers between
+// them; 0: intermediate_size.
 StatusOr<MlpLayer> LoadPlainMlp(const LoadContext& context, const std::string& up,
-                                const std::string& down, bool has_bias);
+                                const std::string& down, bool has_bias, int64_t inner = 0);
 // The rank's rows of <prefix>.mlp.{gate,up}_proj and of down_proj.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place);
 // The rank's rows of <module>.{gate,up,down}_proj, of `inner` numbers between them.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const std::string& module,
                                 int64_t inner);
+// The same with both stored as one matrix <gate_up> [2 inner, H], gate first.
+StatusOr<MlpLayer> LoadMergedMlp(const LoadContext& context, const std::string& gate_up,
+                                 const std::string& down, int64_t inner);
 // The same with gate and up stored in another way.
 StatusOr<MlpLayer> LoadGatedMlp(const LoadContext& context, const LayerPlace& place,
                                 std::span<const StoredMatrix> gate_up);

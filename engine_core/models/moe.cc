@@ -13,7 +13,7 @@ namespace {
 
 // What the rank has of one expert.
 struct ExpertBlocks {
-  std::array<StoredMatrix, 2> gate_up;
+  std::vector<StoredMatrix> gate_up;  // without a gate: up
   std::array<StoredMatrix, 1> down;
 };
 
@@ -32,13 +32,15 @@ ExpertBlocks ExpertApart(const LoadContext& context, const MoeNames& names, cons
                         .columns = columns,
                         .row_slice = OwnRows(context, rows)};
   };
-  return {.gate_up = {matrix(names.gate, inner, hidden), matrix(names.up, inner, hidden)},
-          .down = {matrix(names.down, hidden, inner)}};
+  ExpertBlocks blocks;
+  if (shape.has_gate) blocks.gate_up.push_back(matrix(names.gate, inner, hidden));
+  blocks.gate_up.push_back(matrix(names.up, inner, hidden));
+  blocks.down = {matrix(names.down, hidden, inner)};
+  return blocks;
 }
 
 // The rank's rows of gate and of up where they are rows of one matrix.
-std::array<StoredMatrix, 2> GateUpRows(const StoredMatrix& whole, Slice slice,
-                                       ExpertLayout layout) {
+std::vector<StoredMatrix> GateUpRows(const StoredMatrix& whole, Slice slice, ExpertLayout layout) {
   StoredMatrix gate = whole, up = whole;
   if (layout == ExpertLayout::kTransposedPairs) {
     gate.row_step = up.row_step = 2;
@@ -51,22 +53,26 @@ std::array<StoredMatrix, 2> GateUpRows(const StoredMatrix& whole, Slice slice,
   return {std::move(gate), std::move(up)};
 }
 
-// Expert e of "<stack>.gate_up_proj" [E, 2 I, H] and "<stack>.down_proj" [E, H, I], or of their
-// transposes.
+// Tensors of all experts.
+struct StackNames {
+  std::string gate_up, down;
+};
+
+// Expert e of gate_up [E, 2 I, H] and down [E, H, I], or of their transposes.
 ExpertBlocks ExpertOfStack(const LoadContext& context, const MoeShape& shape,
-                           const std::string& stack, int64_t e, ExpertLayout layout) {
+                           const StackNames& stack, int64_t e, ExpertLayout layout) {
   const int64_t hidden = context.config.hidden_size, inner = shape.intermediate_size;
   // Blocks of MXFP4 are along the inputs.
-  const bool is_transposed =
-      layout != ExpertLayout::kNamed && !context.weights.Has(stack + ".gate_up_proj_blocks");
-  const StoredMatrix gate_up = {.name = stack + ".gate_up_proj",
+  const bool is_transposed = layout != ExpertLayout::kNamed && layout != ExpertLayout::kStacked &&
+                             !context.weights.Has(stack.gate_up + "_blocks");
+  const StoredMatrix gate_up = {.name = stack.gate_up,
                                 .rows = 2 * inner,
                                 .columns = hidden,
                                 .is_transposed = is_transposed,
                                 .stack_idx = e,
                                 .stack_size = shape.num_experts};
   return {.gate_up = GateUpRows(gate_up, OwnRows(context, inner), layout),
-          .down = {{{.name = stack + ".down_proj",
+          .down = {{{.name = stack.down,
                      .rows = hidden,
                      .columns = inner,
                      .row_slice = OwnRows(context, hidden),
@@ -126,6 +132,21 @@ StatusOr<OwnedTensor> LoadRouterBias(const LoadContext& context, const std::stri
   });
 }
 
+// Granite's shared expert stands beside the block.
+StatusOr<MlpLayer> LoadShared(const LoadContext& context, const LayerPlace& place,
+                              const std::string& block, const MoeNames& names,
+                              const MoeShape& shape, ExpertLayout layout) {
+  const int64_t inner = shape.shared_intermediate_size;
+  if (layout == ExpertLayout::kStacked) {
+    const std::string shared = place.prefix + "." + names.shared;
+    return LoadMergedMlp(context, shared + ".input_linear", shared + ".output_linear", inner);
+  }
+  const std::string shared = block + "." + names.shared;
+  if (shape.has_gate) return LoadGatedMlp(context, shared, inner);
+  return LoadPlainMlp(context, shared + "." + names.up, shared + "." + names.down,
+                      /*has_bias=*/false, inner);
+}
+
 }  // namespace
 
 MoeShape MixtureShape(const ModelConfig& config, RouteOptions routing) {
@@ -152,6 +173,10 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
   const bool is_stacked = !is_named || context.weights.Has(stack + ".gate_up_proj");
   const bool has_biases = layout == ExpertLayout::kTransposedPairs;
   const std::string block = place.prefix + (is_stacked && is_named ? ".mlp" : "." + names.block);
+  StackNames stacks = {stack + ".gate_up_proj", stack + ".down_proj"};
+  if (layout == ExpertLayout::kStacked) {
+    stacks = {block + ".input_linear.weight", block + ".output_linear.weight"};
+  }
   MoeLayer layer;
   const StoredMatrix router[] = {{.name = block + "." + names.router,
                                   .rows = shape.num_experts,
@@ -164,8 +189,7 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
                      LoadRouterBias(context, block + "." + names.router_bias, shape.num_experts));
   }
   if (shape.shared_intermediate_size > 0) {
-    ASSIGN_OR_RETURN(layer.shared, LoadGatedMlp(context, block + "." + names.shared,
-                                                shape.shared_intermediate_size));
+    ASSIGN_OR_RETURN(layer.shared, LoadShared(context, place, block, names, shape, layout));
   }
   if (layer.shared && !names.shared_gate.empty()) {
     const StoredMatrix gate[] = {{.name = block + "." + names.shared_gate,
@@ -179,17 +203,19 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
   for (int64_t e = experts.begin; e < experts.end(); ++e) {
     const ExpertBlocks expert =
         is_stacked
-            ? ExpertOfStack(context, shape, stack, e, layout)
+            ? ExpertOfStack(context, shape, stacks, e, layout)
             : ExpertApart(context, names, shape, block + ".experts." + std::to_string(e) + ".");
     // Adapters name the matrices of an expert apart, also where they are stored in a stack.
     const std::string apart =
         place.prefix + "." + names.block + ".experts." + std::to_string(e) + ".";
+    std::vector<std::string> modules = {apart + names.up};
+    if (shape.has_gate) modules.insert(modules.begin(), apart + names.gate);
     LinearLayer linear;
     const AdaptedAs adapted_as = has_biases ? AdaptedAs::kNothing : AdaptedAs::kLinear;
     ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.gate_up,
-                                        {.is_gated = shape.swiglu_limit == 0,
+                                        {.is_gated = shape.has_gate && shape.swiglu_limit == 0,
                                          .adapted_as = adapted_as,
-                                         .modules = {apart + names.gate, apart + names.up}}));
+                                         .modules = std::move(modules)}));
     gate_ups.push_back(std::move(linear.weight));
     layer.gate_up_sites.push_back(linear.adapter_site);
     ASSIGN_OR_RETURN(linear,

@@ -35,8 +35,9 @@ RouteOptions GroupedSigmoids(const ModelConfig& config);
 
 // How experts are stored: one by one as in MoeNames, or all in one tensor as transformers 5 writes
 // them; or all in one tensor "<block>.experts.gate_up_proj" [E, H, 2 I], in which gate and up are
-// halves (Llama 4) or take turns (gpt-oss, whose experts have biases and may be in MXFP4).
-enum class ExpertLayout { kNamed, kTransposedHalves, kTransposedPairs };
+// halves (Llama 4) or take turns (gpt-oss, whose experts have biases and may be in MXFP4); or all
+// in "<block>.input_linear.weight" [E, 2 I, H] and "<block>.output_linear.weight" (Granite).
+enum class ExpertLayout { kNamed, kTransposedHalves, kTransposedPairs, kStacked };
 
 struct MoeFamily {
   MoeNames names;

@@ -1,5 +1,6 @@
 #include "engine_core/models/recurrent_mixer.h"
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <string>
@@ -63,7 +64,14 @@ Blocks DeltaGateBlocks(const LoadContext& context, const std::string& prefix) {
   return blocks;
 }
 
-// Convolutions stored as [channels, 1, kernel] side by side, as [kernel, all channels].
+// What channel c of the convolution is multiplied by.
+float ScaleOfChannel(const RecurrentConfig& shape, int64_t c) {
+  const int64_t x = shape.value_size(), b = shape.num_groups * shape.key_dim;
+  return static_cast<float>(shape.in_scales[c < x ? 1 : c < x + b ? 2 : 3]);
+}
+
+// Convolutions stored as [channels, 1, kernel] side by side, as [kernel, all channels]. Scales of
+// what goes in are put into them.
 StatusOr<OwnedTensor> LoadTaps(const LoadContext& context, const std::vector<std::string>& names) {
   const RecurrentConfig& shape = context.config.recurrent;
   const int64_t all = shape.channels(), kernel = shape.kernel;
@@ -75,7 +83,10 @@ StatusOr<OwnedTensor> LoadTaps(const LoadContext& context, const std::vector<std
       ASSIGN_OR_RETURN(const WeightTensor tensor,
                        context.weights.GetFromStack(name, c % channels, channels, 1, kernel));
       ConvertTensor(Tensor(own.data(), DType::kF32, {1, kernel}), tensor.view());
-      for (int64_t j = 0; j < kernel; ++j) taps[j * all + c] = own[static_cast<size_t>(j)];
+      const float scale = ScaleOfChannel(shape, c);
+      for (int64_t j = 0; j < kernel; ++j) {
+        taps[j * all + c] = scale * own[static_cast<size_t>(j)];
+      }
     }
     return OkStatus();
   });
@@ -87,8 +98,10 @@ Status LoadHeads(const LoadContext& context, const std::string& prefix, Recurren
   ASSIGN_OR_RETURN(layer->a_log, LoadVector(context, prefix + ".A_log", heads));
   ASSIGN_OR_RETURN(layer->dt_bias, LoadVector(context, prefix + ".dt_bias", heads));
   const bool is_scan = shape.kind == RecurrentKind::kScan;
-  ASSIGN_OR_RETURN(layer->norm, LoadVector(context, prefix + ".norm.weight",
-                                           is_scan ? shape.value_size() : shape.value_dim));
+  if (shape.has_norm) {
+    ASSIGN_OR_RETURN(layer->norm, LoadVector(context, prefix + ".norm.weight",
+                                             is_scan ? shape.value_size() : shape.value_dim));
+  }
   if (is_scan) {
     ASSIGN_OR_RETURN(layer->d, LoadVector(context, prefix + ".D", heads));
   }
@@ -141,6 +154,53 @@ StatusOr<RecurrentLayer> LoadChannelDelta(const LoadContext& context, const std:
   return layer;
 }
 
+// A_log [V, state_dim] as how fast each number decays, turned.
+StatusOr<OwnedTensor> LoadDecays(const LoadContext& context, const std::string& name) {
+  const int64_t channels = context.config.recurrent.value_size();
+  const int64_t states = context.config.recurrent.key_dim;
+  return LoadNumbers(context, name, states, channels, [&](float* decays) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor stored, context.weights.Get(name, channels, states));
+    std::vector<float> row(static_cast<size_t>(states));
+    for (int64_t c = 0; c < channels; ++c) {
+      ConvertTensor(Tensor(row.data(), DType::kF32, {1, states}), stored.view().Rows(c, 1));
+      for (int64_t n = 0; n < states; ++n) {
+        decays[n * channels + c] = -std::exp(row[static_cast<size_t>(n)]);
+      }
+    }
+    return OkStatus();
+  });
+}
+
+// Jamba's layers.
+StatusOr<RecurrentLayer> LoadSelective(const LoadContext& context, const std::string& prefix) {
+  const RecurrentConfig& shape = context.config.recurrent;
+  const int64_t hidden = context.config.hidden_size, inner = shape.value_size();
+  const int64_t rank = shape.step_rank, states = shape.key_dim;
+  const auto load = [&](const char* name, int64_t rows, int64_t columns,
+                        const LinearOptions& options = {}) {
+    const StoredMatrix block[] = {{.name = prefix + name, .rows = rows, .columns = columns}};
+    return LoadLinear(context, block, options);
+  };
+  const LinearOptions unadapted = {.format = WeightFormat::kCompute,
+                                   .adapted_as = AdaptedAs::kNothing};
+  RecurrentLayer layer;
+  ASSIGN_OR_RETURN(layer.in, load(".in_proj", 2 * inner, hidden));
+  ASSIGN_OR_RETURN(layer.select, load(".x_proj", rank + 2 * states, inner, unadapted));
+  ASSIGN_OR_RETURN(layer.step, load(".dt_proj", inner, rank, unadapted));
+  ASSIGN_OR_RETURN(layer.dt_bias, LoadVector(context, prefix + ".dt_proj.bias", inner));
+  ASSIGN_OR_RETURN(layer.dt_norm, LoadVector(context, prefix + ".dt_layernorm.weight", rank));
+  ASSIGN_OR_RETURN(layer.b_norm, LoadVector(context, prefix + ".b_layernorm.weight", states));
+  ASSIGN_OR_RETURN(layer.c_norm, LoadVector(context, prefix + ".c_layernorm.weight", states));
+  ASSIGN_OR_RETURN(layer.conv, LoadTaps(context, {prefix + ".conv1d.weight"}));
+  if (shape.has_conv_bias) {
+    ASSIGN_OR_RETURN(layer.conv_bias, LoadVector(context, prefix + ".conv1d.bias", inner));
+  }
+  ASSIGN_OR_RETURN(layer.a, LoadDecays(context, prefix + ".A_log"));
+  ASSIGN_OR_RETURN(layer.d, LoadVector(context, prefix + ".D", inner));
+  ASSIGN_OR_RETURN(layer.out, load(".out_proj", hidden, inner));
+  return layer;
+}
+
 }  // namespace
 
 StatusOr<RecurrentLayer> LoadRecurrentLayer(const LoadContext& context, const std::string& prefix) {
@@ -148,6 +208,7 @@ StatusOr<RecurrentLayer> LoadRecurrentLayer(const LoadContext& context, const st
   const int64_t hidden = context.config.hidden_size;
   const bool is_conv = shape.kind == RecurrentKind::kShortConv;
   if (shape.kind == RecurrentKind::kChannelDelta) return LoadChannelDelta(context, prefix);
+  if (shape.kind == RecurrentKind::kSelective) return LoadSelective(context, prefix);
   RecurrentLayer layer;
   if (shape.kind == RecurrentKind::kDelta) {
     ASSIGN_OR_RETURN(layer.in, LoadLinear(context, DeltaBlocks(context, prefix)));
@@ -194,6 +255,11 @@ StatusOr<RecurrentMixer> RecurrentMixer::Create(const LoadContext& context) {
                      : is_scan          ? shape.channels() + values + shape.num_value_heads
                                         : shape.channels() + values;
   ASSIGN_OR_RETURN(mixer.in_, device.Allocate(act, {tokens, in}));
+  if (shape.kind == RecurrentKind::kSelective) {
+    ASSIGN_OR_RETURN(mixer.selected_,
+                     device.Allocate(act, {tokens, shape.step_rank + 2 * shape.key_dim}));
+    ASSIGN_OR_RETURN(mixer.gates_, device.Allocate(DType::kF32, {tokens, values}));
+  }
   if (shape.kind == RecurrentKind::kDelta || is_channel_delta) {
     const int64_t decays = is_channel_delta ? shape.key_size() : shape.num_value_heads;
     ASSIGN_OR_RETURN(mixer.gates_,
@@ -216,6 +282,8 @@ Tensor RecurrentMixer::Run(const RecurrentLayer& layer, const LayerKv& kv,
       return RunDelta(layer, in, kv, plan);
     case RecurrentKind::kScan:
       return RunScan(layer, in, kv, plan);
+    case RecurrentKind::kSelective:
+      return RunSelective(layer, in, kv, plan);
     case RecurrentKind::kShortConv:
     case RecurrentKind::kNone:
       break;
@@ -267,7 +335,9 @@ Tensor RecurrentMixer::RunScan(const RecurrentLayer& layer, const Tensor& in, co
                  {.weight = layer.conv, .bias = layer.conv_bias, .has_silu = true},
                  {.kv = kv, .offset = 0}, plan);
   const bool has_limit = shape_.max_step > 0;
-  ops_->StateScan(values, convolved, in.Columns(inner + channels, shape_.num_value_heads),
+  const Tensor dt = in.Columns(inner + channels, shape_.num_value_heads);
+  if (shape_.in_scales[4] != 1) ops_->Scale(dt, static_cast<float>(shape_.in_scales[4]));
+  ops_->StateScan(values, convolved, dt,
                   {.num_heads = shape_.num_value_heads,
                    .head_dim = shape_.value_dim,
                    .num_groups = shape_.num_groups,
@@ -279,11 +349,51 @@ Tensor RecurrentMixer::RunScan(const RecurrentLayer& layer, const Tensor& in, co
                    .dt_max = has_limit ? static_cast<float>(shape_.max_step)
                                        : std::numeric_limits<float>::infinity()},
                   {.kv = kv, .offset = shape_.conv_state_size()}, plan);
-  ops_->GatedNorm(values, values, in.Columns(0, inner),
-                  {.weight = layer.norm,
-                   .group_size = inner / shape_.num_groups,
-                   .epsilon = norm_epsilon_,
-                   .gates_first = true});
+  GateScan(layer, values, in.Columns(0, inner));
+  return values;
+}
+
+void RecurrentMixer::GateScan(const RecurrentLayer& layer, const Tensor& values,
+                              const Tensor& gate) {
+  if (shape_.in_scales[0] != 1) ops_->Scale(gate, static_cast<float>(shape_.in_scales[0]));
+  if (shape_.has_norm) {
+    ops_->GatedNorm(values, values, gate,
+                    {.weight = layer.norm,
+                     .group_size = shape_.value_size() / shape_.num_groups,
+                     .epsilon = norm_epsilon_,
+                     .gates_first = !shape_.norms_before_gate});
+  } else {
+    ops_->Activate(gate, gate, Nonlinearity::kSilu);
+    ops_->MultiplyBy(values, gate);
+  }
+  if (shape_.out_scale != 1) ops_->Scale(values, static_cast<float>(shape_.out_scale));
+}
+
+Tensor RecurrentMixer::RunSelective(const RecurrentLayer& layer, const Tensor& in,
+                                    const LayerKv& kv, const AttentionPlan& plan) {
+  const int64_t inner = shape_.value_size(), states = shape_.key_dim, rank = shape_.step_rank;
+  const Tensor convolved = convolved_.view().Rows(0, in.rows());
+  const Tensor values = values_.view().Rows(0, in.rows());
+  const Tensor selected = selected_.view().Rows(0, in.rows());
+  const Tensor steps = gates_.view().Rows(0, in.rows());
+  ops_->Convolve(convolved, in.Columns(0, inner),
+                 {.weight = layer.conv, .bias = layer.conv_bias, .has_silu = true},
+                 {.kv = kv, .offset = 0}, plan);
+  ops_->Linear(selected, convolved, *layer.select.weight);
+  const auto norm = [&](int64_t first, int64_t size, const OwnedTensor& weight) {
+    const Tensor part = selected.Columns(first, size);
+    ops_->RmsNorm(part, part, weight, norm_epsilon_);
+  };
+  norm(0, rank, layer.dt_norm);
+  norm(rank, states, layer.b_norm);
+  norm(rank + states, states, layer.c_norm);
+  ops_->Linear(steps, selected.Columns(0, rank), *layer.step.weight);
+  ops_->SelectiveScan(values, convolved, steps, selected.Columns(rank, 2 * states),
+                      {.a = layer.a, .dt_bias = layer.dt_bias, .d = layer.d},
+                      {.kv = kv, .offset = shape_.conv_state_size()}, plan);
+  const Tensor gate = in.Columns(inner, inner);
+  ops_->Activate(gate, gate, Nonlinearity::kSilu);
+  ops_->MultiplyBy(values, gate);
   return values;
 }
 

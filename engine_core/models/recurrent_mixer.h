@@ -5,13 +5,17 @@
 //
 //   kDelta:        qkv, z, b, a = in(x); out(norm(delta_rule(silu(conv(qkv)), b, a)) silu(z))
 //   kChannelDelta: qkv, f, g, b = in(x); with decay(f) for a, and sigmoid(gate(g)) for silu(z)
-//   kScan:         z, xBC, dt = in(x); out(norm(scan(silu(conv(xBC)), dt) silu(z)))
+//   kScan:         z, xBC, dt = in(x); out(norm(scan(silu(conv(xBC)), dt) silu(z))), the norm also
+//                  before the gate or not at all; Falcon-H1 scales what goes in and out
+//   kSelective:    x, z = in(x); dt, B, C = select(silu(conv(x))), each normed;
+//                  out(selective_scan(silu(conv(x)), step(dt), B, C) silu(z))
 //   kShortConv:    B, C, x = in(x); out(C conv(B x))
 //
 // The state of a sequence lies in its cache blocks (kernels/recurrence.h), so nothing of it is
 // here. One rank. Thread: engine loop. Owns: the buffers of a step, which all layers of a stage
 // share. Shapes: T tokens, H hidden, C channels of the convolution, V numbers of all value heads.
-// Sources: HF's Qwen3NextForCausalLM, Qwen3_5ForCausalLM, Mamba2ForCausalLM, Lfm2ForCausalLM.
+// Sources: HF's Qwen3NextForCausalLM, Qwen3_5ForCausalLM, Mamba2ForCausalLM,
+// FalconH1ForCausalLM, JambaForCausalLM, Lfm2ForCausalLM.
 
 #include "engine_core/models/adapter_weights.h"
 #include "engine_core/models/layers.h"
@@ -20,14 +24,17 @@ namespace tandem {
 
 struct RecurrentLayer {
   // kDelta: [C + V, H]; kChannelDelta: [C + 2 value_dim, H]; kScan: [V + C + heads, H];
-  // kShortConv: [3 H, H]
+  // kSelective: [2 V, H]; kShortConv: [3 H, H]
   LinearLayer in;
   LinearLayer gates;              // kDelta: [2 value heads, H], b then a; kChannelDelta: b alone
   LinearLayer decay, gate;        // kChannelDelta: [V, value_dim] each
+  LinearLayer select, step;       // kSelective: [step_rank + 2 state_dim, V], [V, step_rank]
   OwnedTensor conv, conv_bias;    // [kernel, C] f32, [C]; empty view: no bias
-  OwnedTensor a_log, dt_bias, d;  // [heads], dt_bias of kChannelDelta: [V]; d: kScan
-  OwnedTensor norm;               // of deltas: [value_dim]; kScan: [V]
-  LinearLayer out;                // [H, V]
+  OwnedTensor a_log, dt_bias, d;  // [heads], dt_bias of kChannelDelta: [V]; d: of scans
+  OwnedTensor a;                  // kSelective: [state_dim, V], -exp of what is stored
+  OwnedTensor dt_norm, b_norm, c_norm;  // kSelective: [step_rank], [state_dim] twice
+  OwnedTensor norm;                     // of deltas: [value_dim]; kScan: [V], or empty
+  LinearLayer out;                      // [H, V]
 };
 
 // Names below `prefix`, such as "model.layers.3.linear_attn".
@@ -52,16 +59,21 @@ class RecurrentMixer {
                   const AttentionPlan& plan);
   Tensor RunScan(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
                  const AttentionPlan& plan);
+  Tensor RunSelective(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
+                      const AttentionPlan& plan);
+  // kScan: values = out_scale norm(values) silu(gate), as the config orders them.
+  void GateScan(const RecurrentLayer& layer, const Tensor& values, const Tensor& gate);
   Tensor RunShortConv(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
                       const AttentionPlan& plan);
 
   Ops* ops_;
   RecurrentConfig shape_;
   float norm_epsilon_;
-  OwnedTensor in_, gates_;
-  OwnedTensor convolved_;  // [T, C] act
-  OwnedTensor values_;     // [T, V] act
-  OwnedTensor gate_;       // [T, V] act, kChannelDelta
+  OwnedTensor in_, gates_;  // gates_ of kSelective: the steps [T, V] f32
+  OwnedTensor selected_;    // [T, step_rank + 2 state_dim] act, kSelective
+  OwnedTensor convolved_;   // [T, C] act
+  OwnedTensor values_;      // [T, V] act
+  OwnedTensor gate_;        // [T, V] act, kChannelDelta
 };
 
 }  // namespace tandem

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "engine_core/weights/hf_overrides.h"
+#include "engine_core/weights/spell_keys.h"
 
 namespace tandem {
 
@@ -170,12 +171,15 @@ constexpr ArchitectureRow kArchitectures[] = {
      {.has_rope = false,
       .has_latent = true,
       .recurrent = RecurrentKind::kChannelDelta,
+      .spell = SpellKimi,
       .mixtures = MixtureLayers::kFromLayer,
       .defaults = R"({"moe_renormalize": true, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
                       "qk_rope_head_dim": 64, "v_head_dim": 128})"}},
     {"Lfm2ForCausalLM",
      LoadLfm2,
-     {.recurrent = RecurrentKind::kShortConv, .defaults = R"({"rms_norm_eps": 1e-5,
+     {.recurrent = RecurrentKind::kShortConv,
+      .spell = SpellLfm2,
+      .defaults = R"({"rms_norm_eps": 1e-5,
                       "rope_theta": 1000000, "max_position_embeddings": 128000})"}},
     {"Llama4ForCausalLM",
      LoadLlama4,
@@ -193,11 +197,12 @@ constexpr ArchitectureRow kArchitectures[] = {
      LoadMamba2,
      {.has_rope = false,
       .recurrent = RecurrentKind::kScan,
+      .required = R"({"use_bias": false, "hidden_act": "silu"})",
       .defaults = R"({"layer_norm_epsilon": 1e-5, "num_heads": 128, "head_dim": 64,
                       "state_size": 128, "n_groups": 8})",
       // There is no attention and no MLP.
       .overrides = R"({"num_attention_heads": 1, "num_key_value_heads": 1,
-                       "intermediate_size": 2})"}},
+                       "intermediate_size": 2, "layer_types": null})"}},
     {"MiniMaxM2ForCausalLM",
      LoadMiniMaxM2,
      {.mixtures = MixtureLayers::kAll,

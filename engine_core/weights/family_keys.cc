@@ -37,12 +37,18 @@ Status ReadRopeLayers(const Json& json, ModelConfig* config) {
 }
 
 Status ReadMultipliers(const Json& json, ModelConfig* config) {
-  for (const auto& [key, value] : {std::pair{"embedding_multiplier", &config->embedding_multiplier},
-                                   std::pair{"residual_multiplier", &config->residual_multiplier},
-                                   std::pair{"logits_scaling", &config->logits_scaling},
-                                   std::pair{"attention_multiplier", &config->attention_multiplier},
-                                   std::pair{"logit_scale", &config->logit_scale},
-                                   std::pair{"swiglu_limit", &config->swiglu_limit}}) {
+  for (const auto& [key, value] :
+       {std::pair{"embedding_multiplier", &config->embedding_multiplier},
+        std::pair{"residual_multiplier", &config->residual_multiplier},
+        std::pair{"logits_scaling", &config->logits_scaling},
+        std::pair{"attention_multiplier", &config->attention_multiplier},
+        std::pair{"logit_scale", &config->logit_scale},
+        std::pair{"swiglu_limit", &config->swiglu_limit},
+        std::pair{"attention_in_multiplier", &config->attention_in_multiplier},
+        std::pair{"attention_out_multiplier", &config->attention_out_multiplier},
+        std::pair{"key_multiplier", &config->key_multiplier},
+        std::pair{"mlp_gate_multiplier", &config->mlp_gate_multiplier},
+        std::pair{"mlp_out_multiplier", &config->mlp_out_multiplier}}) {
     RETURN_IF_ERROR(ReadPositive(json, key, value));
   }
   return OkStatus();

@@ -198,7 +198,7 @@ Status ReadMixtureLayers(const Json& json, ModelConfig* config) {
   int64_t step = 1;
   RETURN_IF_ERROR(ReadSize(json, "decoder_sparse_step", kMaxLayers, 1, &step));
   for (int64_t i = 0; i < config->num_layers; ++i) {
-    config->mixture_layers.push_back((i + 1) % step == 0);
+    config->mixture_layers.push_back(config->num_experts > 0 && (i + 1) % step == 0);
   }
   const Json* dense = Find(json, "mlp_only_layers");
   if (dense == nullptr) return OkStatus();
@@ -238,7 +238,23 @@ Status ReadRoutedExperts(const Json& json, ModelConfig* config) {
     RETURN_IF_ERROR(ReadSize(json, "moe_layer_end_index", kMaxLayers, 0, &last));
     for (int64_t i = last + 1; i < config->num_layers; ++i) config->mixture_layers[i] = false;
   }
-  config->shared_intermediate_size = num_shared * config->moe_intermediate_size;
+  int64_t shared_size = 0;  // of each
+  RETURN_IF_ERROR(ReadSize(json, "moe_shared_expert_intermediate_size", kMaxDim,
+                           config->moe_intermediate_size, &shared_size));
+  config->shared_intermediate_size = num_shared * shared_size;
+  return OkStatus();
+}
+
+// ReadRecurrent has checked the types.
+Status ReadMixtureTypes(const Json& json, ModelConfig* config) {
+  const Json* types = Find(json, "layer_types");
+  for (size_t i = 0; i < config->mixture_layers.size(); ++i) {
+    config->mixture_layers[i] = types != nullptr && (*types)[i] == "moe";
+    if (!config->mixture_layers[i]) continue;
+    for (const char* key : {"n_routed_experts", "moe_intermediate_size"}) {
+      if (Find(json, key) == nullptr) return InvalidArgumentError(std::string(key) + " is missing");
+    }
+  }
   return OkStatus();
 }
 
@@ -263,8 +279,9 @@ Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config
       ReadSize(json, "moe_intermediate_size", kMaxDim, 0, &config->moe_intermediate_size));
   RETURN_IF_ERROR(ReadSize(json, "shared_expert_intermediate_size", kMaxDim, 0,
                            &config->shared_intermediate_size));
-  return mixtures == MixtureLayers::kFromLayer ? ReadRoutedExperts(json, config)
-                                               : ReadMixtureLayers(json, config);
+  if (mixtures == MixtureLayers::kByKeys) return ReadMixtureLayers(json, config);
+  RETURN_IF_ERROR(ReadRoutedExperts(json, config));
+  return mixtures == MixtureLayers::kByTypes ? ReadMixtureTypes(json, config) : OkStatus();
 }
 
 // The object that describes the text model: the whole file, or text_config merged with the keys
@@ -358,8 +375,8 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
   RETURN_IF_ERROR(CheckRequired(json, rules, *config));
   RETURN_IF_ERROR(ReadShape(json, rules, config));
   if (rules.has_latent) RETURN_IF_ERROR(ReadLatent(json, config));
-  RETURN_IF_ERROR(ReadRecurrent(json, rules.recurrent, config->num_layers, config->hidden_size,
-                                &config->recurrent));
+  RETURN_IF_ERROR(ReadRecurrent(json, rules.recurrent, rules.states, config->num_layers,
+                                config->hidden_size, &config->recurrent));
   RETURN_IF_ERROR(ReadBool(json, "attn_output_gate", &config->attn_output_gate));
   RETURN_IF_ERROR(ReadPositive(json, Spelled(json, "rms_norm_eps", "layer_norm_epsilon"),
                                &config->rms_norm_eps));
@@ -396,41 +413,6 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
   return ReadEosIds(json, config->vocab_size, &config->eos_token_ids);
 }
 
-// Kimi Linear's keys in DeepSeek's spelling.
-void SpellKimi(Json* json) {
-  for (const auto& [theirs, ours] :
-       {std::pair{"num_experts", "n_routed_experts"},
-        std::pair{"num_experts_per_token", "num_experts_per_tok"},
-        std::pair{"num_shared_experts", "n_shared_experts"},
-        std::pair{"num_expert_group", "n_group"}, std::pair{"moe_renormalize", "norm_topk_prob"},
-        std::pair{"model_max_length", "max_position_embeddings"}}) {
-    if (const Json* value = Find(*json, theirs)) (*json)[ours] = Json(*value);
-  }
-}
-
-// LFM2's keys in the others' spelling. Its MLP's size is 2/3 of block_ff_dim, times a factor,
-// rounded up to block_multiple_of.
-Status SpellLfm2(Json* json) {
-  for (const auto& [theirs, ours] :
-       {std::pair{"norm_eps", "rms_norm_eps"}, std::pair{"block_ff_dim", "intermediate_size"},
-        std::pair{"tie_embedding", "tie_word_embeddings"}}) {
-    if (const Json* value = Find(*json, theirs)) (*json)[ours] = Json(*value);
-  }
-  if (Find(*json, "tie_word_embeddings") == nullptr) (*json)["tie_word_embeddings"] = true;
-  bool is_adjusted = true;
-  int64_t inner = 0, multiple = 0;
-  double factor = 1;
-  RETURN_IF_ERROR(ReadBool(*json, "block_auto_adjust_ff_dim", &is_adjusted));
-  RETURN_IF_ERROR(ReadSize(*json, "intermediate_size", kMaxDim, -1, &inner));
-  RETURN_IF_ERROR(ReadSize(*json, "block_multiple_of", kMaxDim, 256, &multiple));
-  RETURN_IF_ERROR(ReadPositive(*json, "block_ffn_dim_multiplier", &factor));
-  if (!is_adjusted) return OkStatus();
-  inner = static_cast<int64_t>(factor * static_cast<double>(2 * inner / 3));
-  inner = (inner + multiple - 1) / multiple * multiple;
-  (*json)["intermediate_size"] = static_cast<uint64_t>(inner);
-  return OkStatus();
-}
-
 StatusOr<ModelConfig> ParseConfigJson(std::string_view text, FindConfigRules find_rules) {
   ModelConfig config;
   ASSIGN_OR_RETURN(Json json, ReadTextConfig(text, &config));
@@ -442,8 +424,7 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text, FindConfigRules fin
   RETURN_IF_ERROR(rules.status());
   if (rules->is_encoder) Respell(&json);
   ASSIGN_OR_RETURN(json, WithRules(json, *rules));
-  if (rules->recurrent == RecurrentKind::kChannelDelta) SpellKimi(&json);
-  if (rules->recurrent == RecurrentKind::kShortConv) RETURN_IF_ERROR(SpellLfm2(&json));
+  if (rules->spell != nullptr) RETURN_IF_ERROR(rules->spell(&json));
   RETURN_IF_ERROR(ReadKeys(json, *rules, &config));
   return config;
 }

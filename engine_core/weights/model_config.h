@@ -24,8 +24,9 @@ namespace tandem {
 
 // Which layers are mixtures of experts: none, all, those that decoder_sparse_step and
 // mlp_only_layers choose, or those from first_k_dense_replace on, every moe_layer_freq-th, as
-// DeepSeek's family has them, whose other keys are also its own.
-enum class MixtureLayers { kNone, kAll, kByKeys, kFromLayer };
+// DeepSeek's family has them, whose other keys are also its own; or with the same keys those that
+// layer_types calls moe.
+enum class MixtureLayers { kNone, kAll, kByKeys, kFromLayer, kByTypes };
 
 // Attention over one latent vector per token (models/latent_attention.h).
 struct LatentConfig {
@@ -46,6 +47,9 @@ struct ConfigRules {
   bool is_encoder = false;
   bool has_latent = false;  // latent attention
   RecurrentKind recurrent = RecurrentKind::kNone;
+  StatePlace states = StatePlace::kForAttention;
+  // Puts keys for which renames are not enough into the others' spelling; null: there are none.
+  Status (*spell)(nlohmann::json* keys) = nullptr;
   MixtureLayers mixtures = MixtureLayers::kNone;
   std::string_view renames = "{}";    // a JSON object: keys of the file, and what they are here
   std::string_view required = "{}";   // a JSON object: keys, and the only values that are built
@@ -110,6 +114,10 @@ struct ModelConfig {
   double embedding_multiplier = 1, residual_multiplier = 1, logits_scaling = 1;  // granite
   double attention_multiplier = 0;  // of scores, in place of the root of head_dim; 0: not given
   double logit_scale = 1;           // cohere
+  // falcon-h1: of what goes into attention and what comes out, of its keys, of an MLP's gate and of
+  // what comes out of the MLP
+  double attention_in_multiplier = 1, attention_out_multiplier = 1, key_multiplier = 1;
+  double mlp_gate_multiplier = 1, mlp_out_multiplier = 1;
   // llama 4: tokens of a chunk, within which layers that rotate attend; by how much the queries of
   // the others grow with their position.
   int64_t attention_chunk_size = 0;
@@ -133,6 +141,7 @@ struct ModelConfig {
   bool HasRope(int64_t layer) const {
     return rope_layers.empty() || rope_layers[static_cast<size_t>(layer)];
   }
+  bool ScalesMlp() const { return mlp_gate_multiplier != 1 || mlp_out_multiplier != 1; }
   bool IsMixture(int64_t layer) const {
     return !mixture_layers.empty() && mixture_layers[static_cast<size_t>(layer)];
   }

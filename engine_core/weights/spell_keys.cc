@@ -1,0 +1,194 @@
+#include "engine_core/weights/spell_keys.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine_core/weights/json_fields.h"
+
+namespace tandem {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int64_t kMaxDim = int64_t{1} << 24;
+constexpr int64_t kMaxLayers = 10'000;
+
+using Names = std::pair<const char*, const char*>;
+
+// What the file has under their names, under ours too.
+void CopyKeys(Json* keys, std::initializer_list<Names> names) {
+  for (const auto& [theirs, ours] : names) {
+    if (const Json* value = Find(*keys, theirs)) (*keys)[ours] = Json(*value);
+  }
+}
+
+Status ReadNumLayers(const Json& keys, int64_t* num_layers) {
+  return ReadSize(keys, "num_hidden_layers", kMaxLayers, -1, num_layers);
+}
+
+// Layers offset, offset + period, ...
+struct Period {
+  int64_t period = 1, offset = 0;
+  bool Has(int64_t layer) const { return layer % period == offset; }
+};
+
+Status ReadPeriod(const Json& keys, const char* period, const char* offset, Period* out) {
+  RETURN_IF_ERROR(ReadSize(keys, period, kMaxLayers, out->period, &out->period));
+  const Json* value = Find(keys, offset);
+  if (value == nullptr) return OkStatus();
+  if (!value->is_number_unsigned() ||
+      value->get<uint64_t>() >= static_cast<uint64_t>(out->period)) {
+    return BadValue(offset, *value, std::string("less than ") + period);
+  }
+  out->offset = value->get<int64_t>();
+  return OkStatus();
+}
+
+// The type of a layer that the letter stands for; null: no letter.
+const char* TypeOfLetter(char letter) {
+  switch (letter) {
+    case 'M':
+      return "mamba";
+    case '*':
+      return "attention";
+    case '-':
+      return "mlp";
+    case 'E':
+      return "moe";
+    default:
+      return nullptr;
+  }
+}
+
+// "MEM*": a letter for each layer.
+Status ReadPattern(Json* keys) {
+  const Json* pattern = Find(*keys, "hybrid_override_pattern");
+  if (pattern == nullptr) return OkStatus();
+  int64_t num_layers = 0;
+  RETURN_IF_ERROR(ReadNumLayers(*keys, &num_layers));
+  const std::string letters = pattern->is_string() ? pattern->get<std::string>() : "";
+  Json types = Json::array();
+  for (const char letter : letters) {
+    if (const char* type = TypeOfLetter(letter)) types.push_back(type);
+  }
+  if (types.size() != letters.size() || types.size() != static_cast<size_t>(num_layers)) {
+    return BadValue("hybrid_override_pattern", *pattern,
+                    "one of the letters M, *, - and E for each of the num_hidden_layers");
+  }
+  (*keys)["layer_types"] = std::move(types);
+  return OkStatus();
+}
+
+}  // namespace
+
+// In DeepSeek's spelling.
+Status SpellKimi(Json* keys) {
+  CopyKeys(keys, {{"num_experts", "n_routed_experts"},
+                  {"num_experts_per_token", "num_experts_per_tok"},
+                  {"num_shared_experts", "n_shared_experts"},
+                  {"num_expert_group", "n_group"},
+                  {"moe_renormalize", "norm_topk_prob"},
+                  {"model_max_length", "max_position_embeddings"}});
+  return OkStatus();
+}
+
+// The MLP's size is 2/3 of block_ff_dim, times a factor, rounded up to block_multiple_of.
+Status SpellLfm2(Json* keys) {
+  CopyKeys(keys, {{"norm_eps", "rms_norm_eps"},
+                  {"block_ff_dim", "intermediate_size"},
+                  {"tie_embedding", "tie_word_embeddings"}});
+  if (Find(*keys, "tie_word_embeddings") == nullptr) (*keys)["tie_word_embeddings"] = true;
+  bool is_adjusted = true;
+  int64_t inner = 0, multiple = 0;
+  double factor = 1;
+  RETURN_IF_ERROR(ReadBool(*keys, "block_auto_adjust_ff_dim", &is_adjusted));
+  RETURN_IF_ERROR(ReadSize(*keys, "intermediate_size", kMaxDim, -1, &inner));
+  RETURN_IF_ERROR(ReadSize(*keys, "block_multiple_of", kMaxDim, 256, &multiple));
+  RETURN_IF_ERROR(ReadPositive(*keys, "block_ffn_dim_multiplier", &factor));
+  if (!is_adjusted) return OkStatus();
+  inner = static_cast<int64_t>(factor * static_cast<double>(2 * inner / 3));
+  inner = (inner + multiple - 1) / multiple * multiple;
+  (*keys)["intermediate_size"] = static_cast<uint64_t>(inner);
+  return OkStatus();
+}
+
+// Without experts the shared MLP is the only one. Positions are rotated where
+// position_embedding_type says so.
+Status SpellGraniteHybrid(Json* keys) {
+  const Json* experts = Find(*keys, "num_local_experts");
+  const bool is_dense = experts == nullptr || *experts == 0;
+  if (is_dense) {
+    CopyKeys(keys, {{"shared_intermediate_size", "intermediate_size"}});
+    (*keys)["num_local_experts"] = nullptr;
+  } else {
+    CopyKeys(keys, {{"intermediate_size", "moe_intermediate_size"},
+                    {"shared_intermediate_size", "shared_expert_intermediate_size"}});
+  }
+  std::string positions = "nope";
+  int64_t num_layers = 0;
+  RETURN_IF_ERROR(ReadString(*keys, "position_embedding_type", &positions));
+  RETURN_IF_ERROR(ReadNumLayers(*keys, &num_layers));
+  if (positions != "nope" && positions != "rope") {
+    return BadValue("position_embedding_type", positions, "nope or rope");
+  }
+  if (positions == "nope") {
+    (*keys)["no_rope_layers"] = Json(static_cast<size_t>(num_layers), Json(0u));
+  }
+  return OkStatus();
+}
+
+// Each layer is one part, by the letters of a pattern or by layers_block_type.
+Status SpellNemotronH(Json* keys) {
+  CopyKeys(keys, {{"layers_block_type", "layer_types"}, {"mlp_hidden_act", "hidden_act"}});
+  if (Find(*keys, "head_dim") == nullptr) CopyKeys(keys, {{"attention_head_dim", "head_dim"}});
+  if (Find(*keys, "layer_norm_epsilon") == nullptr) {
+    CopyKeys(keys, {{"norm_eps", "layer_norm_epsilon"}});
+  }
+  RETURN_IF_ERROR(ReadPattern(keys));
+  const Json* types = Find(*keys, "layer_types");
+  if (types == nullptr) return InvalidArgumentError("hybrid_override_pattern is missing");
+  const bool has_experts = std::find(types->begin(), types->end(), "moe") != types->end();
+  if (!has_experts) {
+    for (const char* key : {"n_routed_experts", "n_shared_experts"}) (*keys)[key] = nullptr;
+  }
+  return OkStatus();
+}
+
+// The multipliers of its MLP are in a list.
+Status SpellFalconH1(Json* keys) {
+  CopyKeys(keys, {{"lm_head_multiplier", "logit_scale"}});
+  std::vector<double> of_mlp = {1, 1};
+  RETURN_IF_ERROR(ReadPositives(*keys, "mlp_multipliers", &of_mlp));
+  if (of_mlp.size() != 2) {
+    return BadValue("mlp_multipliers", (*keys)["mlp_multipliers"], "2 numbers above 0");
+  }
+  (*keys)["mlp_gate_multiplier"] = of_mlp[0];
+  (*keys)["mlp_out_multiplier"] = of_mlp[1];
+  return OkStatus();
+}
+
+// Attention and experts, each in every n-th layer.
+Status SpellJamba(Json* keys) {
+  int64_t num_layers = 0;
+  Period attention = {.period = 8, .offset = 4}, experts = {.period = 2, .offset = 1};
+  RETURN_IF_ERROR(ReadNumLayers(*keys, &num_layers));
+  RETURN_IF_ERROR(ReadPeriod(*keys, "attn_layer_period", "attn_layer_offset", &attention));
+  RETURN_IF_ERROR(ReadPeriod(*keys, "expert_layer_period", "expert_layer_offset", &experts));
+  const Json* num_experts = Find(*keys, "num_experts");
+  const bool is_dense = num_experts != nullptr && *num_experts == 1;
+  Json types = Json::array(), dense = Json::array();
+  for (int64_t i = 0; i < num_layers; ++i) {
+    types.push_back(attention.Has(i) ? "attention" : "mamba");
+    if (is_dense || !experts.Has(i)) dense.push_back(static_cast<uint64_t>(i));
+  }
+  (*keys)["layer_types"] = std::move(types);
+  (*keys)["mlp_only_layers"] = std::move(dense);
+  CopyKeys(keys, {{"intermediate_size", "moe_intermediate_size"}});
+  return OkStatus();
+}
+
+}  // namespace tandem
