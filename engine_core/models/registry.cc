@@ -12,10 +12,10 @@ namespace tandem {
 using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
 StageLoader LoadBert, LoadModernBert, LoadBloom, LoadCohere2, LoadDeepseekV2, LoadDeepseekV3,
     LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadGemma, LoadGemma2, LoadGemma3, LoadGlm4,
-    LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite, LoadHunyuan, LoadKimiLinear,
-    LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2, LoadMiniMaxM2, LoadMinistral3, LoadMixtral,
-    LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3,
-    LoadQwen3Moe, LoadQwen3Next, LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
+    LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite, LoadGraniteMoeHybrid, LoadHunyuan,
+    LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2, LoadMiniMaxM2, LoadMinistral3,
+    LoadMixtral, LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2,
+    LoadQwen3, LoadQwen3Moe, LoadQwen3Next, LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
 
 namespace {
 
@@ -163,6 +163,15 @@ constexpr ArchitectureRow kArchitectures[] = {
                       "sliding_window_pattern": 2, "attention_bias": true, "swiglu_limit": 7,
                       "num_experts_per_tok": 4})"}},
     {"GraniteForCausalLM", LoadGranite},
+    {"GraniteMoeHybridForCausalLM",
+     LoadGraniteMoeHybrid,
+     {.recurrent = RecurrentKind::kScan,
+      .spell = SpellGraniteHybrid,
+      .mixtures = MixtureLayers::kByKeys,
+      .required = R"({"mamba_proj_bias": false, "normalization_function": "rmsnorm"})",
+      .defaults = R"({"tie_word_embeddings": true, "shared_intermediate_size": 1024,
+                      "mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_d_state": 256,
+                      "num_experts_per_tok": 2})"}},
     {"HunYuanDenseV1ForCausalLM",
      LoadHunyuan,
      {.defaults = R"({"rms_norm_eps": 1e-5, "use_qk_norm": true})"}},
