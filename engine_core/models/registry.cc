@@ -14,8 +14,9 @@ StageLoader LoadBert, LoadModernBert, LoadBloom, LoadCohere2, LoadDeepseekV2, Lo
     LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadGemma, LoadGemma2, LoadGemma3, LoadGlm4,
     LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite, LoadGraniteMoeHybrid, LoadHunyuan,
     LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2, LoadMiniMaxM2, LoadMinistral3,
-    LoadMixtral, LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2,
-    LoadQwen3, LoadQwen3Moe, LoadQwen3Next, LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
+    LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3,
+    LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe, LoadQwen3Next, LoadSeedOss, LoadSmolLm3,
+    LoadStableLm, LoadStarcoder2;
 
 namespace {
 
@@ -236,6 +237,19 @@ constexpr ArchitectureRow kArchitectures[] = {
       .mixtures = MixtureLayers::kAll,
       .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_experts": 8,
                       "num_experts_per_tok": 2})"}},
+    {"NemotronHForCausalLM",
+     LoadNemotronH,
+     {.has_rope = false,
+      .has_gated_mlp = false,
+      .recurrent = RecurrentKind::kScan,
+      .states = StatePlace::kAlone,
+      .spell = SpellNemotronH,
+      .mixtures = MixtureLayers::kByTypes,
+      .required = R"({"use_bias": false, "mlp_bias": false, "mamba_proj_bias": false,
+                      "mamba_hidden_act": "silu", "moe_latent_size": null})",
+      .defaults = R"({"layer_norm_epsilon": 1e-5, "mlp_hidden_act": "relu2",
+                      "mamba_num_heads": 128, "mamba_head_dim": 64, "ssm_state_size": 128,
+                      "n_groups": 8, "norm_topk_prob": true})"}},
     {"Olmo2ForCausalLM", LoadOlmo2, {.defaults = R"({"rms_norm_eps": 1e-5})"}},
     {"Olmo3ForCausalLM",
      LoadOlmo3,
