@@ -11,12 +11,12 @@ namespace tandem {
 // Each in the file of its name.
 using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
 StageLoader LoadBert, LoadModernBert, LoadBloom, LoadCohere2, LoadDeepseekV2, LoadDeepseekV3,
-    LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadGemma, LoadGemma2, LoadGemma3, LoadGlm4,
-    LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite, LoadGraniteMoeHybrid, LoadHunyuan,
-    LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2, LoadMiniMaxM2, LoadMinistral3,
-    LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3,
-    LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe, LoadQwen3Next, LoadSeedOss, LoadSmolLm3,
-    LoadStableLm, LoadStarcoder2;
+    LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadFalconH1, LoadGemma, LoadGemma2, LoadGemma3,
+    LoadGlm4, LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite, LoadGraniteMoeHybrid,
+    LoadHunyuan, LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2, LoadMiniMaxM2,
+    LoadMinistral3, LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi,
+    LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe, LoadQwen3Next, LoadSeedOss,
+    LoadSmolLm3, LoadStableLm, LoadStarcoder2;
 
 namespace {
 
@@ -111,6 +111,16 @@ constexpr ArchitectureRow kArchitectures[] = {
       .required = R"({"alibi": false, "parallel_attn": true})",
       .defaults = R"({"layer_norm_epsilon": 1e-5, "multi_query": true, "hidden_act": "gelu",
                       "tie_word_embeddings": true})"}},
+    {"FalconH1ForCausalLM",
+     LoadFalconH1,
+     {.recurrent = RecurrentKind::kScan,
+      .states = StatePlace::kBesideAttention,
+      .spell = SpellFalconH1,
+      .required = R"({"mamba_proj_bias": false, "projectors_bias": false, "attention_bias": false,
+                      "mlp_bias": false, "mamba_use_mlp": true, "attn_layer_indices": null})",
+      .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 100000, "mamba_n_heads": 128,
+                      "mamba_d_head": "auto", "mamba_d_state": 256, "mamba_d_ssm": 1024,
+                      "mamba_rms_norm": false, "mamba_norm_before_gate": true})"}},
     {"GemmaForCausalLM", LoadGemma, {.overrides = kGemmaOverrides}},
     {"Gemma2ForCausalLM",
      LoadGemma2,
