@@ -2,6 +2,7 @@
 tandem_test(unit_weights LABEL unit
   SRCS unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/stored_matrix_test.cc
        unit/engine_core/weights/model_config_test.cc unit/engine_core/weights/quantized_test.cc
+       unit/engine_core/weights/spell_keys_test.cc
   DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(unit_sampling LABEL unit
   SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc
@@ -85,7 +86,7 @@ tandem_test(property_cuda_models LABEL property TIMEOUT 300
        tests/support tests/support/files)
 tandem_test(property_batch_invariance LABEL property TIMEOUT 300
   SRCS property/batch_invariance_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support)
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files)
 tandem_test(property_adapters LABEL property TIMEOUT 300
   SRCS property/adapters_test.cc support/engine_driver.cc
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/files)
@@ -134,7 +135,7 @@ tandem_test(unit_engine_config LABEL unit SRCS unit/engine_core/batch_defaults_t
   unit/engine_core/compilation_config_test.cc unit/engine_core/config_test.cc DEPS engine_core tests/support/files)
 tandem_test(unit_runner_allocations LABEL unit
   SRCS unit/engine_core/executor/allocations_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/heap)
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/heap)
 tandem_test(integration_engine_process LABEL integration SRCS integration/engine_process_test.cc
   DEPS common tests/support/files)
 add_dependencies(integration_engine_process tandem-engine-core)

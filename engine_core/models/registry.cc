@@ -13,10 +13,10 @@ using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
 StageLoader LoadBert, LoadModernBert, LoadBloom, LoadCohere2, LoadDeepseekV2, LoadDeepseekV3,
     LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadFalconH1, LoadGemma, LoadGemma2, LoadGemma3,
     LoadGlm4, LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite, LoadGraniteMoeHybrid,
-    LoadHunyuan, LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2, LoadMiniMaxM2,
-    LoadMinistral3, LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi,
-    LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe, LoadQwen3Next, LoadSeedOss,
-    LoadSmolLm3, LoadStableLm, LoadStarcoder2;
+    LoadHunyuan, LoadJamba, LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2,
+    LoadMiniMaxM2, LoadMinistral3, LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3, LoadOlmoe,
+    LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe, LoadQwen3Next,
+    LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
 
 namespace {
 
@@ -186,6 +186,14 @@ constexpr ArchitectureRow kArchitectures[] = {
     {"HunYuanDenseV1ForCausalLM",
      LoadHunyuan,
      {.defaults = R"({"rms_norm_eps": 1e-5, "use_qk_norm": true})"}},
+    {"JambaForCausalLM",
+     LoadJamba,
+     {.has_rope = false,
+      .recurrent = RecurrentKind::kSelective,
+      .spell = SpellJamba,
+      .mixtures = MixtureLayers::kByKeys,
+      .required = R"({"mamba_proj_bias": false})",
+      .defaults = R"({"num_experts": 16, "num_experts_per_tok": 2, "mamba_dt_rank": "auto"})"}},
     {"KimiLinearForCausalLM",
      LoadKimiLinear,
      {.has_rope = false,

@@ -7,8 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "engine_core/weights/safetensors.h"
 #include "tests/support/dice.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/files/temp_folder.h"
+#include "tests/support/state_models.h"
 
 #include <catch2/catch.hpp>
 
@@ -193,6 +196,21 @@ TEST_CASE("batch invariance: states at the ends of blocks, of delta rules and co
   CheckInvariance(BaseOptions("qwen3_5_text", DType::kBf16, false), 1200, 4);
   CheckInvariance(BaseOptions("qwen3_5_text", DType::kF32, false), 1250, 2);
   CheckInvariance(BaseOptions("lfm2", DType::kBf16, false), 1300, 3);
+}
+
+TEST_CASE("batch invariance: states of scans, with made up weights") {
+  uint64_t seed = 1400;
+  for (const std::string_view model : kStateModels) {
+    CAPTURE(model);
+    const TempFolder folder;
+    folder.Write("config.json", ConfigOfStateModel(model));
+    const auto weights = MakeDummyWeights(seed);
+    EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
+    options.model_dir = folder.path();
+    options.weights = weights.get();
+    CheckInvariance(options, seed, 2);
+    seed += 50;
+  }
 }
 
 TEST_CASE("batch invariance: GGUF files whose blocks are multiplied as they are") {

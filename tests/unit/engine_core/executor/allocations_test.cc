@@ -1,21 +1,19 @@
 // A steady decode step of the model runner allocates nothing, with any kind of sampling but
 // logprobs.
 
+#include "engine_core/weights/safetensors.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/files/temp_folder.h"
 #include "tests/support/heap/num_allocations.h"
+#include "tests/support/state_models.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
 
-TEST_CASE("Steady decode: the model runner allocates nothing") {
-  EngineDriverOptions options;
-  const std::string model = GENERATE("qwen3", "mixtral", "qwen3_moe");
-  CAPTURE(model);
-  options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
+void CheckSteadyDecode(EngineDriverOptions options) {
   options.dtype = DType::kBf16;
-  options.num_threads = 2;
   options.num_blocks = 128;
   EngineDriver engine(options);
   for (int i = 0; i < 8; ++i) {
@@ -47,6 +45,29 @@ TEST_CASE("Steady decode: the model runner allocates nothing") {
     outputs.Take(step, &messages);
   }
   CHECK(during_steps == 0);
+}
+
+TEST_CASE("Steady decode: the model runner allocates nothing") {
+  const std::string model = GENERATE("qwen3", "mixtral", "qwen3_moe");
+  CAPTURE(model);
+  CheckSteadyDecode({.model_dir = TANDEM_GOLDEN_DIR "/models/" + model, .num_threads = 2});
+}
+
+// One thread: another one's scratch memory is made when it first takes a head, which may be late.
+TEST_CASE("Steady decode: layers with a state allocate nothing") {
+  const std::string model = GENERATE("qwen3_5_text", "lfm2");
+  CAPTURE(model);
+  CheckSteadyDecode({.model_dir = TANDEM_GOLDEN_DIR "/models/" + model});
+}
+
+TEST_CASE("Steady decode: scans allocate nothing") {
+  for (const std::string_view model : kStateModels) {
+    CAPTURE(model);
+    const TempFolder folder;
+    folder.Write("config.json", ConfigOfStateModel(model));
+    const auto weights = MakeDummyWeights(1);
+    CheckSteadyDecode({.model_dir = folder.path(), .weights = weights.get()});
+  }
 }
 
 }  // namespace
