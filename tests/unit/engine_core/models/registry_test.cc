@@ -46,6 +46,7 @@ TEST_CASE(
       {"FalconForCausalLM", "gelu"},
       {"GPT2LMHeadModel", "gelu_new"},
       {"GPTNeoXForCausalLM", "gelu"},
+      {"NemotronHForCausalLM", "relu2"},
       {"OPTForCausalLM", "relu"},
       {"PhiForCausalLM", "gelu_new"},
       {"RobertaForSequenceClassification", "gelu"},
@@ -69,6 +70,9 @@ TEST_CASE(
     Json keys = ConfigOf(name);
     if (name == "KimiLinearForCausalLM") {
       keys["linear_attn_config"] = {{"num_heads", 4}, {"head_dim", 8}, {"kda_layers", {1, 2}}};
+    }
+    if (name == "NemotronHForCausalLM") {
+      keys["hybrid_override_pattern"] = std::string(keys["num_hidden_layers"].get<size_t>(), '-');
     }
     const auto config = Parse(keys);
     INFO(config.status().ToString());
