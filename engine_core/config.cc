@@ -445,6 +445,39 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   setup->engine.enable_sleep_mode = config.enable_sleep_mode;
 }
 
+// Blocks are copied as keys and values, in host memory. What is not built for that is refused by
+// its name.
+Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  ASSIGN_OR_RETURN(setup->kv_transfer,
+                   ParseKvTransferConfig(config.kv_transfer_config, config.kv_offloading_size));
+  if (setup->kv_transfer.connector == KvTransferConfig::Connector::kNone) return OkStatus();
+  const auto refuse = [&](const std::string& beside) {
+    const char* flag =
+        config.kv_offloading_size > 0 ? "--kv-offloading-size" : "--kv-transfer-config";
+    return InvalidArgumentError(std::string(flag) + ": is not built for " + beside);
+  };
+  if (setup->device == "cuda") return refuse("--device cuda, only for cpu");
+  if (setup->ranks.num_ranks() > 1) return refuse("several ranks");
+  if (config.enable_sleep_mode) return refuse("--enable-sleep-mode");
+  if (setup->runner.speculation.has_model()) {
+    return refuse("a drafter with a model (--speculative-config)");
+  }
+  if (!setup->engine.kv_cache.enable_prefix_caching) {
+    return refuse("an engine without a prefix cache");
+  }
+  if (model.recurrent.num_layers() > 0) {
+    return refuse("models with recurrent layers, which " + model.architecture + " has");
+  }
+  if (model.latent.kv_rank > 0) {
+    return refuse("models with latent attention, which " + model.architecture + " has");
+  }
+  if (setup->runner.limits.sliding_window > 0) {
+    return refuse("models whose layers all have a sliding window, as " + model.architecture);
+  }
+  setup->engine.scheduler.kv_load_failure_policy = setup->kv_transfer.load_failure_policy;
+  return OkStatus();
+}
+
 // Each token sees all others of its text, which thus is computed in one step.
 EngineConfig WithWholePrompts(EngineConfig config) {
   config.enable_chunked_prefill = false;
@@ -484,6 +517,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   if (!setup.runner.speculation.has_model() && !model.is_bidirectional) {
     setup.runner.limits.sliding_window = model.UniformWindow();
   }
+  RETURN_IF_ERROR(SetKvTransfer(config, model, &setup));
   setup.runner.max_logprobs = config.max_logprobs;
   setup.runner.logprobs_mode = LogprobsModeOf(config.logprobs_mode);
   setup.runner.process_seed = static_cast<uint64_t>(config.seed);

@@ -16,6 +16,7 @@
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/flags/engine_config.h"
 #include "engine_core/grammar/grammar_config.h"
+#include "engine_core/kv_transfer/kv_transfer_config.h"
 #include "engine_core/models/model.h"
 #include "engine_core/weights/model_config.h"
 #include "kernels/backend.h"
@@ -39,6 +40,7 @@ struct EngineSetup {
   KvCacheWish kv_cache;
   std::optional<MemoryPlan> memory_plan;  // once the device is known
   wire::KvEventsConfig kv_events;
+  KvTransferConfig kv_transfer;
   GrammarConfig grammars;
   int64_t max_lora_rank = 0;  // 0: there are no adapters
   bool auto_max_model_len = false;

@@ -31,6 +31,8 @@
 #include "engine_core/grammar/grammar_process.h"
 #include "engine_core/grammar/grammar_service.h"
 #include "engine_core/kv_event_batch.h"
+#include "engine_core/kv_transfer/offloading_connector.h"
+#include "engine_core/kv_transfer/transferring_executor.h"
 #include "engine_core/load_runner.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/packed_start.h"
@@ -315,6 +317,17 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
           EndLost(workers == nullptr ? what : what + "; " + workers->Positions());
         });
   }
+  std::unique_ptr<OffloadingConnector> connector;
+  std::optional<TransferringExecutor> transferring;
+  if (setup->kv_transfer.connector == KvTransferConfig::Connector::kOffloading) {
+    auto created = OffloadingConnector::Create(setup->kv_transfer, &loaded->runner->kv_cache());
+    if (!created.ok()) return Fail(kExitBadFlags, created.status());
+    connector = *std::move(created);
+    LOG_INFO << "KV offloading: host memory for " << WithCommas(connector->num_host_blocks())
+             << " KV blocks beyond the cache";
+    setup->engine.kv_connector = connector.get();
+    executor = &transferring.emplace(executor, connector.get());
+  }
   StatusOr<std::unique_ptr<GrammarService>> grammars =
       StartGrammars(config, *setup, clock, &events);
   if (!grammars.ok()) return fail(grammars.status());
@@ -328,7 +341,10 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   setup->engine.cache_facts = CacheFacts(config, *setup);
   setup->engine.startup = startup->phases();
   const Clock* engine_clock = clock;
-  if (config.flight_recorder) {
+  if (connector != nullptr && config.flight_recorder) {
+    LOG_INFO << "[flight recorder] off: what a KV connector loads cannot be replayed";
+  }
+  if (connector == nullptr && config.flight_recorder) {
     const std::string description(loaded->runner->backend().description());
     // A replay on another host must not choose other defaults.
     EngineConfig recorded = config;

@@ -47,6 +47,10 @@ int ReplayWith(const EngineConfig& config, const ReplayConfig& replay, const Fli
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
   StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
   if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
+  if (setup->kv_transfer.connector != KvTransferConfig::Connector::kNone) {
+    return Fail(kExitBadFlags, InvalidArgumentError("--kv-transfer-config and --kv-offloading-size "
+                                                    "are not built for replays"));
+  }
   // One rank computes the same bits; the steps in flight stay those of the pipeline.
   setup->ranks = {};
   setup->splits_experts = false;

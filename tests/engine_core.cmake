@@ -49,6 +49,10 @@ tandem_test(unit_engine_core LABEL unit
        unit/engine_core/read_embeddings_test.cc unit/engine_core/request_check_test.cc
        unit/engine_core/tokenizer_hash_test.cc unit/engine_core/watchdog_test.cc
   DEPS tests/simulation tests/support/files engine_core proto_msgpack)
+tandem_test(unit_kv_connectors LABEL unit
+  SRCS unit/engine_core/kv_transfer/kv_transfer_config_test.cc
+       unit/engine_core/kv_transfer/offloading_connector_test.cc
+  DEPS engine_core/kv_transfer engine_core/scheduler tests/support)
 tandem_test(unit_recorder LABEL unit SRCS unit/engine_core/recorder/flight_ring_test.cc
   DEPS engine_core/recorder tests/support/files)
 tandem_test(unit_replay LABEL unit SRCS unit/engine_core/replay_test.cc

@@ -18,7 +18,6 @@ constexpr std::string_view kFloatStates = "states are float32";
 constexpr std::string_view kBlockStates = "each block has a state for each recurrent layer, that at its end; --block-size is its length";
 constexpr std::string_view kNoCompiler = "kernels are compiled with the program, not when it starts";
 constexpr std::string_view kNoOffload = "weights stay in the memory that computes; --quantization makes them smaller";
-constexpr std::string_view kNoTransfer = "KV blocks do not leave their engine";
 constexpr std::string_view kOwnLoader = "only the folder's safetensors files are read, mapped and once";
 constexpr std::string_view kNoMultiPort = "each command has one port: start one for each rank, with --data-parallel-rank and a --port of its own";
 constexpr std::string_view kHttpOnly = "the API is HTTP only";
@@ -152,10 +151,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"kda-prefill-backend", kValue, "auto", kOwnKernels},
       {"kernel-config", kValue, "{}", kOwnKernels},
       {"kv-cache-dtype-skip-layers", kList, "", "--kv-cache-dtype is for all layers"},
-      {"kv-offloading-backend", kValue, "*", kNoTransfer},
-      {"kv-offloading-size", kValue, "0", kNoTransfer},
       {"kv-sharing-fast-prefill", kSwitch, "false", "every layer computes its own keys and values"},
-      {"kv-transfer-config", kValue, "{}", kNoTransfer},
       {"language-model-only", kSwitch, "*", kNoMedia},
       {"limit-mm-per-prompt", kValue, "*", kNoMedia},
       {"linear-backend", kValue, "auto", kOwnKernels},

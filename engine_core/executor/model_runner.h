@@ -88,6 +88,7 @@ class ModelRunner final : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
   const Backend& backend() const { return *backend_; }
+  const KvCache& kv_cache() const { return *kv_cache_; }  // once it is allocated
   int64_t num_graphs() const { return graphs_.num_graphs(); }
   int64_t num_replays() const { return graphs_.num_replays(); }
   // Steps that were submitted before the host had the tokens of the one before.

@@ -54,7 +54,10 @@ struct EngineConfig {
   std::optional<double> gpu_memory_utilization;
   bool enable_prefix_caching = true;
   std::string prefix_caching_hash_algo = "sha256_cbor";
-  std::string kv_events_config;  // JSON
+  std::string kv_events_config;    // JSON
+  std::string kv_transfer_config;  // JSON
+  double kv_offloading_size = 0;   // GiB
+  std::string kv_offloading_backend = "native";
   bool kv_cache_metrics = false;
   double kv_cache_metrics_sample = 0.01;
 

@@ -1,7 +1,7 @@
 // Checkpoints of the scheduler: every request with its tokens, queues and slots in their order.
 // They are taken when no step is in flight, so nothing of a step belongs to one; statistics that
 // were not sent yet, and stamps for clients, are left out. The weights of an adapter are left out
-// too, what names them is there. REQUIRES: no connector, which no flag turns on.
+// too, what names them is there. REQUIRES: no connector; beside one there is no flight recorder.
 
 #include <limits>
 

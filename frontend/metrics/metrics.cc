@@ -15,6 +15,7 @@
 #include "common/strings.h"
 #include "frontend/metrics/exposition.h"
 #include "frontend/metrics/hidden_metrics.h"
+#include "proto_msgpack/prefix_cache_stats.h"
 
 namespace tandem {
 
@@ -246,6 +247,21 @@ void EngineMetrics::ShowLoad() {
   num_requests_waiting_by_reason[WaitingReason::kDeferred].Set(static_cast<double>(now.deferred));
 }
 
+namespace {
+
+// What a KV connector was asked for and could load. Nil: the engine has none.
+void RecordConnector(const wire::RawValue& packed, EngineMetrics* metrics) {
+  if (packed.is_nil()) return;
+  const StatusOr<wire::PrefixCacheStats> stats = wire::UnpackPrefixCacheStats(packed);
+  if (!stats.ok()) return;
+  metrics->external_prefix_cache_queries.Increment(static_cast<double>(stats->queries));
+  const auto hits = static_cast<double>(stats->hits);
+  metrics->external_prefix_cache_hits.Increment(hits);
+  metrics->prompt_tokens_cached_by_source[CacheSource::kExternalUnspecified].Increment(hits);
+}
+
+}  // namespace
+
 void Metrics::Record(int engine_index, const wire::SchedulerStats& stats) {
   EngineMetrics& metrics = engine(engine_index);
   metrics.load.Report(stats.num_running_reqs, stats.num_waiting_reqs,
@@ -260,6 +276,7 @@ void Metrics::Record(int engine_index, const wire::SchedulerStats& stats) {
     metrics.prefix_cache_hits.Increment(hits);
     metrics.prompt_tokens_cached_by_source[CacheSource::kDevice].Increment(hits);
   }
+  RecordConnector(stats.connector_prefix_cache_stats, &metrics);
   HitRateWindow& hit_rate = hit_rates_[static_cast<size_t>(engine_index)];
   if (prefix.reset) hit_rate.Reset();
   hit_rate.Add(prefix.requests, prefix.queries, prefix.hits);

@@ -473,6 +473,32 @@ TEST_CASE("engine config: a quantized checkpoint is kept as it is, but for --qua
   CHECK(Setup({"m", "-q", "int8"}, model).formats.layers == WeightFormat::kInt8);
 }
 
+TEST_CASE("engine config: a KV connector is refused by name beside what it cannot copy") {
+  const std::vector<std::string> offloading = {"model", "--device", "cpu", "--kv-offloading-size",
+                                               "0.5"};
+  const auto error = [&](const std::vector<std::string>& more, const ModelConfig& model) {
+    std::vector<std::string> args = offloading;
+    args.insert(args.end(), more.begin(), more.end());
+    const auto setup = MakeSetup(ParseOk(args), model);
+    return setup.ok() ? "accepted" : setup.status().message();
+  };
+  CHECK(Setup(offloading).kv_transfer.host_bytes == 512 << 20);
+  CHECK(Setup({"model"}).kv_transfer.connector == KvTransferConfig::Connector::kNone);
+  CHECK_THAT(error({"--device", "cuda"}, SmallModel()),
+             Contains("--kv-offloading-size") && Contains("--device cuda"));
+  CHECK_THAT(error({"--enable-sleep-mode"}, SmallModel()), Contains("--enable-sleep-mode"));
+  CHECK_THAT(error({"--no-enable-prefix-caching"}, SmallModel()), Contains("prefix cache"));
+  ModelConfig latent = SmallModel();
+  latent.architecture = "DeepseekV3ForCausalLM";
+  latent.latent.kv_rank = 64;
+  CHECK_THAT(error({}, latent), Contains("latent attention, which DeepseekV3ForCausalLM has"));
+  ModelConfig recurrent = SmallModel();
+  recurrent.architecture = "Mamba2ForCausalLM";
+  recurrent.num_layers = 1;
+  recurrent.recurrent.layers = {true};
+  CHECK_THAT(error({}, recurrent), Contains("recurrent layers, which Mamba2ForCausalLM has"));
+}
+
 TEST_CASE("engine config: a KV cache on the host leaves room for a step") {
   const HostMemory memory = {.total_bytes = int64_t{1} << 30, .available_bytes = int64_t{1} << 30};
   EngineSetup setup = Setup({"model", "--device", "cpu", "--gpu-memory-utilization", "0.5"});

@@ -17,6 +17,7 @@
 #include "frontend/metrics/hidden_metrics.h"
 #include "frontend/metrics/request_stats.h"
 #include "frontend/metrics/stats_log.h"
+#include "proto_msgpack/prefix_cache_stats.h"
 #include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
@@ -238,6 +239,25 @@ TEST_CASE("the length becomes known while requests of other shards end") {
   }
   shard.join();
   CHECK(Scrape(metrics).Value("vllm:request_prompt_tokens_count") == 20000);
+}
+
+TEST_CASE("a KV connector's lookups are counted apart from those of the prefix cache") {
+  Metrics metrics = MakeMetrics();
+  wire::SchedulerStats stats;
+  metrics.Record(0, stats);  // of an engine without one
+  stats.connector_prefix_cache_stats = {"nonsense"};
+  metrics.Record(0, stats);
+  wire::PrefixCacheStats looked_up;
+  looked_up.queries = 30;
+  looked_up.hits = 20;
+  stats.connector_prefix_cache_stats = wire::Packed(looked_up);
+  metrics.Record(0, stats);
+  const ExpositionParser page = Scrape(metrics);
+  CHECK(page.Value("vllm:external_prefix_cache_queries_total", kEngine0) == 30);
+  CHECK(page.Value("vllm:external_prefix_cache_hits_total", kEngine0) == 20);
+  CHECK(page.Value("vllm:prompt_tokens_cached_by_source_total",
+                   {{"source", "external_unspecified"}}) == 20);
+  CHECK(page.Value("vllm:prefix_cache_queries_total", kEngine0) == 0);
 }
 
 TEST_CASE("scheduler stats become gauges and prefix counters, under their old names too") {

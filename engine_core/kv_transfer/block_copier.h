@@ -1,0 +1,70 @@
+#pragma once
+
+// Copies whole KV blocks between an engine's cache and a second place in host memory, on a thread
+// of its own. The bytes of a block are those of all layers' K and V, as the backend lays them out.
+// Threads: the engine loop calls; one copies. Ownership: the second place is the copier's; the
+// cache must outlive it. Failure, before the first copy: memory; UNIMPLEMENTED for a cache whose
+// blocks are something else than K and V of their layers.
+// REQUIRES: nothing writes to the blocks of a job, and nothing reads those that it fills, before
+// it is done. The cache is in host memory.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/mailbox.h"
+#include "common/status.h"
+#include "engine_core/kv_cache/block_hash.h"
+#include "kernels/paged_kv.h"
+#include "kernels/tensor.h"
+
+namespace tandem {
+
+struct BlockCopyJob {
+  RequestId id;
+  bool is_load = false;  // into the cache
+  std::vector<BlockId> cache_blocks = {};
+  std::vector<BlockId> host_blocks = {};  // parallel, from 1
+  std::vector<BlockHash> hashes = {};     // of a store: parallel
+  std::vector<BlockId> held = {};         // host blocks to free when it is done
+};
+
+class BlockCopier {
+ public:
+  static int64_t BytesPerBlock(const KvCache& cache);
+  // num_host_blocks: with the null block 0, which takes no memory.
+  static StatusOr<std::unique_ptr<BlockCopier>> Create(const KvCache* cache,
+                                                       int32_t num_host_blocks);
+  ~BlockCopier();  // jobs that have not begun are dropped
+
+  void Push(BlockCopyJob job);
+  // Jobs that have been done since the last call, in the order of Push.
+  const std::vector<BlockCopyJob>& TakeDone();
+  // Sleeps until some job is done, or for at most 1 ms.
+  void WaitBriefly();
+
+ private:
+  // K or V of a layer. Block b is at begin + b * bytes.
+  struct Part {
+    std::byte* begin;
+    int64_t bytes;
+  };
+
+  BlockCopier(std::vector<Part> parts, int64_t bytes_per_block, OwnedTensor memory);
+  static std::vector<Part> PartsOf(const KvCache& cache);
+  void Run();
+  void Copy(const BlockCopyJob& job) const;
+
+  const std::vector<Part> parts_;
+  const int64_t bytes_per_block_;
+  OwnedTensor memory_;          // of each host block its parts, one after another
+  Mailbox<BlockCopyJob> jobs_;  // closed: the thread ends
+  Mailbox<BlockCopyJob> done_;
+  std::vector<BlockCopyJob> taken_;
+  std::thread thread_;
+};
+
+}  // namespace tandem

@@ -1,0 +1,28 @@
+#pragma once
+
+// The flags --kv-transfer-config and --kv-offloading-size: which KV connector an engine has.
+// Thread: pure functions. Failure: INVALID_ARGUMENT names the key, its value and what is allowed.
+
+#include <cstdint>
+#include <string>
+
+#include "common/status.h"
+#include "engine_core/scheduler/scheduler_config.h"
+
+namespace tandem {
+
+struct KvTransferConfig {
+  enum class Connector { kNone, kOffloading };
+  Connector connector = Connector::kNone;
+  std::string engine_id = {};  // empty: not given
+  KvLoadFailurePolicy load_failure_policy = KvLoadFailurePolicy::kFail;
+  // kOffloading
+  int64_t host_bytes = 0;
+  bool offload_prompt_only = true;
+};
+
+// json: an object with vLLM's keys; empty: none. offloading_gib: what --kv-offloading-size asks
+// for; 0: nothing. Both together are refused.
+StatusOr<KvTransferConfig> ParseKvTransferConfig(const std::string& json, double offloading_gib);
+
+}  // namespace tandem

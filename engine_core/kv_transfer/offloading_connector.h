@@ -1,0 +1,63 @@
+#pragma once
+
+// A KV connector that keeps the blocks of requests that have ended in host memory, beyond the KV
+// cache, and loads them for later requests with the same prefix. Least recently loaded ones go
+// first. vLLM's OffloadingConnector with its first tier; there, blocks are stored while their
+// request runs.
+// A load is asynchronous. Blocks of a request that ends stay until they have been copied. Nothing
+// is stored of a request that was aborted or has failed: its KV may be wrong. Thread: engine loop,
+// both halves; the copier has its own. The cache must outlive it. Failure: memory, in Create. A
+// copy does not fail.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+
+#include "common/status.h"
+#include "engine_core/kv_cache/block_pool.h"
+#include "engine_core/kv_transfer/block_copier.h"
+#include "engine_core/kv_transfer/kv_transfer_config.h"
+#include "engine_core/scheduler/kv_connector.h"
+
+namespace tandem {
+
+class OffloadingConnector final : public KvConnector {
+ public:
+  // INVALID_ARGUMENT: the memory is too small for one block.
+  static StatusOr<std::unique_ptr<OffloadingConnector>> Create(const KvTransferConfig& config,
+                                                               const KvCache* cache);
+
+  std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
+  void OnAllocated(const Request& request, std::span<const BlockId> table, int32_t num_local_tokens,
+                   const KvMatch& match) override;
+  bool WillFreeBlocks() const override { return num_stores_ > 0; }
+  KvEnding OnFinished(const Request& request, wire::RequestStatus status,
+                      std::span<const BlockId> table) override;
+  bool Reset() override;
+
+  // What has ended since the last call.
+  void Report(KvTransferReport* report);
+  // While something is under way: sleeps until it has ended, or for at most 1 ms.
+  void WaitBriefly();
+  int32_t num_host_blocks() const { return host_.num_blocks() - 1; }
+
+ private:
+  OffloadingConnector(const KvTransferConfig& config, int32_t block_size, int32_t num_host_blocks,
+                      std::unique_ptr<BlockCopier> copier)
+      : prompt_only_(config.offload_prompt_only),
+        block_size_(block_size),
+        host_(num_host_blocks, nullptr),
+        copier_(std::move(copier)) {}
+  void Push(BlockCopyJob job);
+
+  const bool prompt_only_;
+  const int32_t block_size_;
+  BlockPool host_;  // held: being written or read
+  std::unique_ptr<BlockCopier> copier_;
+  int32_t num_loads_ = 0;  // under way
+  int32_t num_stores_ = 0;
+};
+
+}  // namespace tandem

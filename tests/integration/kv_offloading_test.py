@@ -1,0 +1,54 @@
+#!/usr/bin/env python3
+"""KV blocks in host memory behind a small KV cache: what is loaded gives the tokens that computing gives,
+and is counted."""
+import json
+import pathlib
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import pair
+from pair import Pair
+
+SIZES = ("--block-size", 32, "--max-model-len", 160, "--num-gpu-blocks-override", 6)
+OFFLOADING = json.dumps({"kv_connector": "OffloadingConnector", "kv_role": "kv_both",
+                         "kv_connector_extra_config": {"cpu_bytes_to_use": 10_000_000}})
+
+
+def prompt_of(number):
+    return [(7 * number + i * i) % 200 + 1 for i in range(140)]
+
+
+def complete(server, number):
+    status, body = server.post("/v1/completions", {
+        "model": str(pair.MODEL), "prompt": prompt_of(number), "max_tokens": 8, "temperature": 0, "ignore_eos": True,
+        "logprobs": 1})
+    assert status == 200, body
+    choice = json.loads(body)["choices"][0]
+    return choice["text"], choice["logprobs"]["token_logprobs"]
+
+
+def rounds(server):
+    return [complete(server, number) for _ in range(2) for number in range(3)]
+
+
+class Offloading(unittest.TestCase):
+    def test_what_comes_from_host_memory_changes_no_bit(self):
+        with Pair(*SIZES) as server:
+            computed = rounds(server)
+            self.assertEqual(server.total("vllm:external_prefix_cache_queries_total"), 0)
+        with Pair(*SIZES, "--kv-transfer-config", OFFLOADING) as server:
+            self.assertEqual(rounds(server), computed)
+            # Each prompt takes all 5 blocks of the cache, so its second time finds 128 tokens in host memory alone.
+            self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 3 * 128)
+            self.assertGreater(server.total("vllm:external_prefix_cache_queries_total"), 3 * 128)
+            self.assertEqual(server.total("vllm:prompt_tokens_cached_total"), 3 * 128)
+
+    def test_a_connector_that_is_not_built_is_refused_by_name(self):
+        with Pair("--kv-transfer-config", '{"kv_connector": "NixlConnector"}', wait=False) as server:
+            self.assertNotEqual(server.process.wait(pair.LIMIT), 0)
+            self.assertIn("NixlConnector", server.log_path.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main()
