@@ -9,12 +9,12 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/local/stream_protocol.hpp>
-#include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <cmath>
 #include <optional>
 #include <vector>
 
+#include "deploy/cli/http_response.h"
 #include "deploy/cli/sse_parser.h"
 
 namespace tandem {
@@ -148,25 +148,23 @@ StatusOr<int> Exchange(const std::string& host, const std::string& port,
   http::write(socket, request, error);
   if (error) return TransportError(error, where);
 
-  boost::beast::flat_buffer buffer;
-  http::response_parser<http::buffer_body> parser;
-  parser.body_limit(boost::none);
-  http::read_header(socket, buffer, parser, error);
-  if (error) return TransportError(error, where);
-  const int status = parser.get().result_int();
-  char piece[16384];
-  while (!parser.is_done()) {
-    auto& body = parser.get().body();
-    body.data = piece;
-    body.size = sizeof piece;
-    body.more = true;
-    http::read_some(socket, buffer, parser, error);
-    if (error == http::error::need_buffer) error = {};
-    if (error) return TransportError(error, where);
-    const size_t filled = sizeof piece - parser.get().body().size;
-    if (filled > 0 && !on_body(status, std::string_view(piece, filled))) break;
+  bool is_sated = false;
+  HttpResponse* reading = nullptr;
+  HttpResponse response([&](std::string_view piece) {
+    is_sated = !on_body(reading->status_code(), piece);
+    return is_sated ? CancelledError("no more is wanted") : OkStatus();
+  });
+  reading = &response;
+  char buffer[16384];
+  while (!response.done() && !is_sated) {
+    const size_t count = socket.read_some(asio::buffer(buffer), error);
+    if (error && error != asio::error::eof) return TransportError(error, where);
+    const Status read = error ? response.End() : response.Feed(std::string_view(buffer, count));
+    if (!read.ok() && !is_sated) {
+      return UnavailableError("no response from " + where + ": " + read.message());
+    }
   }
-  return status;
+  return response.status_code();
 }
 
 }  // namespace

@@ -9,7 +9,7 @@
 #include "common/clock.h"
 #include "deploy/cli/bench/client_socket.h"
 #include "deploy/cli/bench/completion_reader.h"
-#include "deploy/cli/bench/http_response.h"
+#include "deploy/cli/http_response.h"
 #include "frontend/net/net.h"
 
 namespace tandem {

@@ -8,6 +8,8 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "common/status.h"
 
@@ -29,7 +31,9 @@ class HttpResponse {
   // REQUIRES has_head().
   int status_code() const;
   const std::string& reason() const;
-  bool is_event_stream() const;  // by its content type
+  std::string_view Header(std::string_view name) const;  // small letters; "" where there is none
+  const std::vector<std::pair<std::string, std::string>>& headers() const;  // likewise
+  bool is_event_stream() const;                                             // by its content type
   bool keep_alive() const;
 
  private:

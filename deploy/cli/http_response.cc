@@ -1,8 +1,10 @@
-#include "deploy/cli/bench/http_response.h"
+#include "deploy/cli/http_response.h"
 
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
+
+#include "common/strings.h"
 
 namespace tandem {
 namespace {
@@ -12,6 +14,7 @@ using boost::system::error_code;
 using View = boost::beast::string_view;
 
 constexpr uint32_t kMaxHeadBytes = 64 << 10;
+constexpr size_t kLastChunkBytes = 5;  // "0\r\n\r\n": a chunked body ends with as many at least
 
 }  // namespace
 
@@ -26,7 +29,7 @@ class HttpResponse::Parser final : public http::basic_parser<false> {
 
   int status_code = 0;
   std::string reason;
-  bool is_event_stream = false;
+  std::vector<std::pair<std::string, std::string>> headers;
   Status body_status;
 
  private:
@@ -35,11 +38,9 @@ class HttpResponse::Parser final : public http::basic_parser<false> {
     status_code = code;
     reason.assign(text.data(), text.size());
   }
-  void on_field_impl(http::field name, View, View value, error_code&) override {
-    if (name != http::field::content_type) return;
-    constexpr std::string_view kEventStream = "text/event-stream";
-    is_event_stream =
-        std::string_view(value.data(), value.size()).substr(0, kEventStream.size()) == kEventStream;
+  void on_field_impl(http::field, View name, View value, error_code&) override {
+    headers.emplace_back(ToLower(std::string_view(name.data(), name.size())),
+                         std::string(value.data(), value.size()));
   }
   void on_header_impl(error_code&) override {}
   void on_body_init_impl(const boost::optional<uint64_t>&, error_code&) override {}
@@ -67,6 +68,8 @@ HttpResponse::~HttpResponse() = default;
 Status HttpResponse::Feed(std::string_view bytes) {
   if (!unread_.empty()) bytes = unread_ += bytes;
   while (!bytes.empty() && !parser_->is_done()) {
+    // Beast asserts that it is given the last chunk of an empty body in no less than its 5 bytes.
+    if (has_head() && parser_->chunked() && bytes.size() < kLastChunkBytes) break;
     error_code error;
     const size_t used = parser_->put(boost::asio::const_buffer(bytes.data(), bytes.size()), error);
     RETURN_IF_ERROR(parser_->body_status);
@@ -99,7 +102,18 @@ bool HttpResponse::has_head() const { return parser_->is_header_done(); }
 bool HttpResponse::done() const { return parser_->is_done(); }
 int HttpResponse::status_code() const { return parser_->status_code; }
 const std::string& HttpResponse::reason() const { return parser_->reason; }
-bool HttpResponse::is_event_stream() const { return parser_->is_event_stream; }
+const std::vector<std::pair<std::string, std::string>>& HttpResponse::headers() const {
+  return parser_->headers;
+}
+std::string_view HttpResponse::Header(std::string_view name) const {
+  for (const auto& [key, value] : headers()) {
+    if (key == name) return value;
+  }
+  return "";
+}
+bool HttpResponse::is_event_stream() const {
+  return Header("content-type").starts_with("text/event-stream");
+}
 bool HttpResponse::keep_alive() const { return parser_->keep_alive(); }
 
 }  // namespace tandem
