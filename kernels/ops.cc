@@ -145,7 +145,7 @@ void Ops::Activate(const Tensor& out, const Tensor& x, Nonlinearity f) {
 
 void Ops::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                             const LayerKv& kv, const AttentionPlan& plan) {
-  const int64_t kv_size = int64_t{kv.num_kv_heads} * kv.head_dim;
+  const int64_t kv_size = rope.is_of_q_alone ? 0 : int64_t{kv.num_kv_heads} * kv.head_dim;
   CHECK(out.rank == 2 && out.dtype == types().activation) << out;
   CHECK(out.shape[0] == plan.num_tokens() && out.shape[1] % kv.head_dim == 0) << out;
   CHECK(IsFloat(qkv, types()) && IsMatrix(qkv, plan.num_tokens(), out.shape[1] + 2 * kv_size))
@@ -298,6 +298,9 @@ void Ops::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tenso
       << weights << expert_ids;
   CHECK(options.bias.empty() || IsVector(options.bias, DType::kF32, logits.shape[1]))
       << options.bias << logits;
+  CHECK(options.expert_scale.empty() ||
+        IsVector(options.expert_scale, DType::kF32, logits.shape[1]))
+      << options.expert_scale << logits;
   CHECK(options.num_groups >= 1 && logits.shape[1] % options.num_groups == 0) << options.num_groups;
   const int64_t group_size = logits.shape[1] / options.num_groups;
   CHECK(options.top_groups >= 1 && options.top_groups <= options.num_groups) << options.top_groups;

@@ -63,11 +63,12 @@ struct RouteOptions {
   RouterScore score = RouterScore::kSoftmax;
   bool renormalize = false;
   float scale = 1;
-  Tensor bias = {};    // [E] f32; empty: none
-  int num_groups = 1;  // divides E
-  int top_groups = 1;  // how many of them are chosen from
-  int group_best = 1;  // 1 or 2: how many scores of a group are added up; at most its size
-  float jitter = 0;    // kSparseMixer, which has no other option
+  Tensor bias = {};          // [E] f32; empty: none
+  int num_groups = 1;        // divides E
+  int top_groups = 1;        // how many of them are chosen from
+  int group_best = 1;        // 1 or 2: how many scores of a group are added up; at most its size
+  float jitter = 0;          // kSparseMixer, which has no other option
+  Tensor expert_scale = {};  // [E] f32; empty: 1. Multiplies the weight of each expert
 };
 
 struct QkRope {
@@ -80,6 +81,7 @@ struct QkRope {
   bool norms_after_rope = false;  // then cos^2 + sin^2 must be 1
   bool is_interleaved = false;    // dimension 2 i pairs with 2 i + 1, not i with i + rotary_dim / 2
   Tensor q_scale = {};  // [max_positions] f32; empty: 1. Multiplies q by the number of its position
+  bool is_of_q_alone = false;  // there are no k and v; nothing is written
 };
 
 // Of LatentRopeWriteKv.

@@ -7,6 +7,7 @@
 // the backend alone; callers pass block tables and slots.
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -24,7 +25,12 @@ enum class KvFormat { kCompute, kInt8 };
 struct LayerMemory {
   bool has_kv = true;
   bool has_state = false;
+  int num_kv_heads = 0, head_dim = 0;  // 0: those of the KvCacheSpec
+  int kv_of = -1;  // the earlier layer whose keys and values it reads; -1: its own, if it has any
 };
+
+// Bytes that the keys of one block take in a layer with so many heads of that size.
+using KeyBytes = std::function<int64_t(int num_kv_heads, int head_dim)>;
 
 struct KvCacheSpec {
   int num_layers = 0;
@@ -41,8 +47,12 @@ struct KvCacheSpec {
   std::vector<LayerMemory> layers = {};  // [num_layers]; empty: all have keys and values alone
   int64_t state_size = 0;                // floats of a layer's state
 
+  // With the sizes that it leaves to the whole.
   LayerMemory memory_of(int layer) const {
-    return layers.empty() ? LayerMemory() : layers[static_cast<size_t>(layer)];
+    LayerMemory memory = layers.empty() ? LayerMemory() : layers[static_cast<size_t>(layer)];
+    if (memory.num_kv_heads == 0) memory.num_kv_heads = num_kv_heads;
+    if (memory.head_dim == 0) memory.head_dim = head_dim;
+    return memory;
   }
   // Of the first `count` layers.
   int num_with_kv(int count) const {
@@ -58,6 +68,20 @@ struct KvCacheSpec {
   // Of a block, in all layers.
   int64_t state_bytes_per_block() const {
     return num_with_state(num_layers) * state_size * int64_t{sizeof(float)};
+  }
+  // Of the keys of a block in the first `count` layers.
+  int64_t key_bytes_per_block(int count, const KeyBytes& key_bytes) const {
+    int64_t sum = 0;
+    for (int i = 0; i < count; ++i) {
+      const LayerMemory memory = memory_of(i);
+      if (memory.has_kv) sum += key_bytes(memory.num_kv_heads, memory.head_dim);
+    }
+    return sum;
+  }
+  // Of all that a block keeps.
+  int64_t bytes_per_block(const KeyBytes& key_bytes) const {
+    return vectors_per_head() * key_bytes_per_block(num_layers, key_bytes) +
+           state_bytes_per_block();
   }
 };
 
@@ -77,30 +101,34 @@ struct LayerKv {
 
 class KvCache {
  public:
-  KvCache(const KvCacheSpec& spec, OwnedTensor memory) : spec_(spec), memory_(std::move(memory)) {}
+  KvCache(const KvCacheSpec& spec, OwnedTensor memory, const KeyBytes& key_bytes)
+      : spec_(spec), memory_(std::move(memory)) {
+    for (int i = 0; i <= spec.num_layers; ++i) {
+      key_begin_.push_back(spec.key_bytes_per_block(i, key_bytes) * spec.num_blocks);
+    }
+  }
 
   const KvCacheSpec& spec() const { return spec_; }
   int64_t num_bytes() const { return memory_.view().NumBytes(); }
   LayerKv layer(int layer) const {
     CHECK(layer >= 0 && layer < spec_.num_layers) << "layer " << layer;
-    LayerKv result = {.num_kv_heads = spec_.num_kv_heads,
-                      .head_dim = spec_.head_dim,
+    const LayerMemory memory = spec_.memory_of(layer);
+    LayerKv result = {.num_kv_heads = memory.num_kv_heads,
+                      .head_dim = memory.head_dim,
                       .block_size = spec_.block_size,
                       .num_blocks = spec_.num_blocks,
                       .format = spec_.format,
                       .is_latent = spec_.is_latent};
     const int64_t vectors = spec_.vectors_per_head();
-    const int64_t state_bytes = spec_.state_bytes_per_block() * spec_.num_blocks;
-    const int num_kv = spec_.num_with_kv(spec_.num_layers);
-    const int64_t part = num_kv == 0 ? 0 : (num_bytes() - state_bytes) / (vectors * num_kv);
     auto* base = static_cast<std::byte*>(memory_.view().data);
-    const LayerMemory memory = spec_.memory_of(layer);
-    if (memory.has_kv) {
-      result.k = base + vectors * part * spec_.num_with_kv(layer);
-      result.v = static_cast<std::byte*>(result.k) + (vectors - 1) * part;
+    if (memory.has_kv || memory.kv_of >= 0) {
+      const auto from = static_cast<size_t>(memory.has_kv ? layer : memory.kv_of);
+      result.k = base + vectors * key_begin_[from];
+      result.v = static_cast<std::byte*>(result.k) +
+                 (vectors - 1) * (key_begin_[from + 1] - key_begin_[from]);
     }
     if (memory.has_state) {
-      result.states = reinterpret_cast<float*>(base + vectors * part * num_kv) +
+      result.states = reinterpret_cast<float*>(base + vectors * key_begin_.back()) +
                       spec_.num_with_state(layer) * spec_.num_blocks * spec_.state_size;
       result.state_size = spec_.state_size;
     }
@@ -109,7 +137,8 @@ class KvCache {
 
  private:
   KvCacheSpec spec_;
-  OwnedTensor memory_;  // per layer K, then V of equal size; then the states, per layer
+  OwnedTensor memory_;              // per layer K, then V of equal size; then the states, per layer
+  std::vector<int64_t> key_begin_;  // [num_layers + 1]: bytes of the keys of the layers before
 };
 
 // One step's batch: the new tokens (queries) of all its requests, one after another.

@@ -82,6 +82,7 @@ void CpuOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkR
   task.norms_after_rope = rope.norms_after_rope;
   task.is_interleaved = rope.is_interleaved;
   task.q_scale = data(rope.q_scale);
+  task.is_of_q_alone = rope.is_of_q_alone;
   task.positions = plan.batch().positions.Data<int32_t>();
   task.slots = plan.batch().slot_mapping.Data<int32_t>();
   const int64_t heads = task.num_heads / task.num_kv_heads + 2;
@@ -146,6 +147,7 @@ void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv&
   task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
   task.num_kv_heads = kv.num_kv_heads;
   task.heads_at_once = HeadsAtOnce(task.num_heads / task.num_kv_heads);
+  CHECK_LE(task.heads_at_once * cpu_plan.queries_per_item(), kMaxQueryRows);
   task.head_dim = kv.head_dim;
   task.padded_dim = static_cast<int>(PaddedHeadDim(kv.head_dim));
   task.tiles_per_block = kv.block_size / kTileTokens;

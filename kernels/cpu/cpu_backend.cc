@@ -106,13 +106,22 @@ StatusOr<std::unique_ptr<PackedPair>> CpuBackend::PackEmbeddingPair(const PairSo
   return CpuPair::PackEmbedding(pair, dtype_, &adapter_memory_);
 }
 
+namespace {
+
+KeyBytes KeyBytesOf(const KvCacheSpec& spec, DType dtype) {
+  return [tiles = spec.block_size / kTileTokens, format = spec.format, dtype](int num_kv_heads,
+                                                                              int head_dim) {
+    const int64_t dim = PaddedHeadDim(head_dim);
+    const int64_t tile_bytes =
+        format == KvFormat::kInt8 ? Int8TileBytes(dim) : kTileTokens * dim * SizeOf(dtype);
+    return int64_t{num_kv_heads} * tiles * tile_bytes;
+  };
+}
+
+}  // namespace
+
 int64_t CpuBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
-  const int64_t dim = PaddedHeadDim(spec.head_dim);
-  const int64_t tile_bytes =
-      spec.format == KvFormat::kInt8 ? Int8TileBytes(dim) : kTileTokens * dim * SizeOf(dtype_);
-  return int64_t{spec.vectors_per_head()} * spec.num_with_kv(spec.num_layers) * spec.num_kv_heads *
-             (spec.block_size / kTileTokens) * tile_bytes +
-         spec.state_bytes_per_block();
+  return spec.bytes_per_block(KeyBytesOf(spec, dtype_));
 }
 
 StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec& spec) {
@@ -121,13 +130,15 @@ StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec
                                 ", the cpu backend wants a multiple of " +
                                 std::to_string(kTileTokens));
   }
-  if (spec.head_dim <= 0 || spec.head_dim > kMaxHeadDim) {
-    return InvalidArgumentError("head_dim is " + std::to_string(spec.head_dim) +
+  for (int i = 0; i < spec.num_layers; ++i) {
+    const int head_dim = spec.memory_of(i).head_dim;
+    if (head_dim > 0 && head_dim <= kMaxHeadDim) continue;
+    return InvalidArgumentError("head_dim is " + std::to_string(head_dim) +
                                 ", the cpu backend takes up to " + std::to_string(kMaxHeadDim));
   }
   const int64_t units = KvBytesPerBlock(spec) / SizeOf(DType::kI32) * spec.num_blocks;
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kI32, {&units, 1}));
-  return std::make_unique<KvCache>(spec, std::move(memory));
+  return std::make_unique<KvCache>(spec, std::move(memory), KeyBytesOf(spec, dtype_));
 }
 
 StatusOr<std::unique_ptr<AttentionPlan>> CpuBackend::MakeAttentionPlan(const AttentionShape& shape,

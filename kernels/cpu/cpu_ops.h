@@ -22,6 +22,7 @@ class CpuPlan final : public AttentionPlan {
   CpuPlan(const AttentionShape& shape, int64_t max_tokens, int64_t max_requests);
   void Fill(const AttentionBatch& batch) override;
   std::span<const AttentionItem> items() const { return items_; }
+  int queries_per_item() const { return queries_per_item_; }
   int64_t num_keys() const { return num_keys_; }  // (query, key) pairs, to estimate an item's time
 
  private:

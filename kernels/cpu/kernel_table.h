@@ -117,6 +117,7 @@ struct RouteTask {
   int group_best = 1;
   bool is_sparse_mixer = false;
   float jitter = 0;
+  const float* expert_scale = nullptr;  // or null
 };
 
 struct RopeTask {
@@ -141,6 +142,7 @@ struct RopeTask {
   bool norms_after_rope = false;
   bool is_interleaved = false;
   const float* q_scale = nullptr;  // or null
+  bool is_of_q_alone = false;
   const int32_t* positions = nullptr;
   const int32_t* slots = nullptr;
 };

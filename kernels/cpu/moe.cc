@@ -21,6 +21,7 @@ void CpuOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const 
   task.group_best = options.group_best;
   task.is_sparse_mixer = options.score == RouterScore::kSparseMixer;
   task.jitter = options.jitter;
+  task.expert_scale = options.expert_scale.empty() ? nullptr : options.expert_scale.Data<float>();
   const int64_t token_ns = task.num_experts * (task.top_k + task.top_groups);
   ForEach(logits.rows(), token_ns, [&](int64_t begin, int64_t end, int thread) {
     float* scratch = Scratch(thread, 2 * task.num_experts + task.num_groups);

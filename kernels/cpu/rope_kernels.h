@@ -136,7 +136,7 @@ void RopeHeads(const RopeTask& task, const X* row, int64_t token, int kv_head) {
   }
 
   const int64_t slot = task.slots[token];
-  if (slot < 0) return;
+  if (slot < 0 || task.is_of_q_alone) return;
   LoadRotated(row + (task.num_heads + kv_head) * dim, task, task.k_norm, position, head);
   WriteKv<Type>(task, head, slot, kv_head, /*is_k=*/true);
   LoadHead(row + (task.num_heads + task.num_kv_heads + kv_head) * dim, task, nullptr, head);

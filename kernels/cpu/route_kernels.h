@@ -117,6 +117,7 @@ void RouteTopK(const RouteTask& task, const float* logits, float* scratch, int32
   for (int64_t k = 0; k < task.top_k; ++k) {
     if (task.renormalize) weights[k] /= kept + 1e-20f;
     weights[k] *= task.scale;
+    if (task.expert_scale != nullptr) weights[k] *= task.expert_scale[expert_ids[k]];
   }
 }
 

@@ -122,10 +122,18 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(
       std::make_unique<CudaMatrix>(k, is_gated, std::move(memory)));
 }
 
+namespace {
+
+KeyBytes KeyBytesOf(const KvCacheSpec& spec, DType dtype) {
+  return [block_size = spec.block_size, dtype](int num_kv_heads, int head_dim) {
+    return int64_t{num_kv_heads} * block_size * head_dim * SizeOf(dtype);
+  };
+}
+
+}  // namespace
+
 int64_t CudaBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
-  return int64_t{spec.vectors_per_head()} * spec.num_with_kv(spec.num_layers) * spec.num_kv_heads *
-             spec.block_size * spec.head_dim * SizeOf(dtype_) +
-         spec.state_bytes_per_block();
+  return spec.bytes_per_block(KeyBytesOf(spec, dtype_));
 }
 
 StatusOr<std::unique_ptr<KvCache>> CudaBackend::AllocateKvCache(const KvCacheSpec& spec) {
@@ -140,7 +148,7 @@ StatusOr<std::unique_ptr<KvCache>> CudaBackend::AllocateKvCache(const KvCacheSpe
   }
   const int64_t elements = KvBytesPerBlock(spec) / SizeOf(dtype_) * spec.num_blocks;
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateDevice(dtype_, {&elements, 1}, device_.stream()));
-  return std::make_unique<KvCache>(spec, std::move(memory));
+  return std::make_unique<KvCache>(spec, std::move(memory), KeyBytesOf(spec, dtype_));
 }
 
 StatusOr<std::unique_ptr<DeviceSampler>> CudaBackend::MakeSampler(

@@ -24,6 +24,7 @@ struct RouteArgs {
   int num_groups, top_groups, group_best;
   bool is_sparse_mixer;
   float jitter;
+  const float* expert_scale;  // or null
 };
 
 // The lane's index of the first of the largest keys in [begin, end), joined over the warp. NaN is
@@ -141,6 +142,7 @@ __global__ void RouteTopKKernel(int32_t* expert_ids, int64_t ids_stride, float* 
   for (int k = lane; k < args.top_k; k += kWarpSize) {
     if (args.renormalize) weights[k] /= kept + 1e-20f;
     weights[k] *= args.scale;
+    if (args.expert_scale != nullptr) weights[k] *= args.expert_scale[expert_ids[k]];
   }
 }
 
@@ -269,17 +271,19 @@ __global__ void ScaleRowsKernel(X* x, int64_t stride, const float* weights, int6
 void CudaOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
                           const RouteOptions& options) {
   CHECK_LE(logits.shape[1], kMaxCudaExperts);
-  const RouteArgs args = {.num_experts = static_cast<int>(logits.shape[1]),
-                          .top_k = static_cast<int>(expert_ids.shape[1]),
-                          .is_sigmoid = options.score == RouterScore::kSigmoid,
-                          .renormalize = options.renormalize,
-                          .scale = options.scale,
-                          .bias = options.bias.empty() ? nullptr : options.bias.Data<float>(),
-                          .num_groups = options.num_groups,
-                          .top_groups = options.top_groups,
-                          .group_best = options.group_best,
-                          .is_sparse_mixer = options.score == RouterScore::kSparseMixer,
-                          .jitter = options.jitter};
+  const RouteArgs args = {
+      .num_experts = static_cast<int>(logits.shape[1]),
+      .top_k = static_cast<int>(expert_ids.shape[1]),
+      .is_sigmoid = options.score == RouterScore::kSigmoid,
+      .renormalize = options.renormalize,
+      .scale = options.scale,
+      .bias = options.bias.empty() ? nullptr : options.bias.Data<float>(),
+      .num_groups = options.num_groups,
+      .top_groups = options.top_groups,
+      .group_best = options.group_best,
+      .is_sparse_mixer = options.score == RouterScore::kSparseMixer,
+      .jitter = options.jitter,
+      .expert_scale = options.expert_scale.empty() ? nullptr : options.expert_scale.Data<float>()};
   Launch(queue(), static_cast<unsigned>(logits.rows()), kWarpSize, RouteTopKKernel,
          expert_ids.Data<int32_t>(), expert_ids.row_stride, weights.Data<float>(),
          weights.row_stride, logits.Data<float>(), logits.row_stride, args);

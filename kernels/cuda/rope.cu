@@ -177,7 +177,7 @@ void CudaOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tens
 void CudaOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                   const LayerKv& kv, const AttentionPlan& plan) {
   const RopeArgs args = {.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim,
-                         .num_kv_heads = kv.num_kv_heads,
+                         .num_kv_heads = rope.is_of_q_alone ? 0 : kv.num_kv_heads,
                          .head_dim = kv.head_dim,
                          .rotary_dim = rope.rotary_dim,
                          .block_size = kv.block_size,

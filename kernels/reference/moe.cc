@@ -102,6 +102,8 @@ void ReferenceOps::DoRouteTopK(const Tensor& expert_ids, const Tensor& weights,
       float& weight = weights.Row<float>(t)[k];
       if (options.renormalize) weight /= kept + 1e-20f;
       weight *= options.scale;
+      if (options.expert_scale.empty()) continue;
+      weight *= options.expert_scale.Data<float>()[expert_ids.Row<int32_t>(t)[k]];
     }
   }
 }

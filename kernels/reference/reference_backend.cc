@@ -34,16 +34,24 @@ StatusOr<std::unique_ptr<PackedPair>> ReferenceBackend::PackEmbeddingPair(
       std::span<const PairSource>(&pair, 1), pair.b.rows(), pair.a.shape[1]));
 }
 
+namespace {
+
+KeyBytes KeyBytesOf(const KvCacheSpec& spec) {
+  return [block_size = spec.block_size](int num_kv_heads, int head_dim) {
+    return int64_t{num_kv_heads} * block_size * head_dim * SizeOf(DType::kF32);
+  };
+}
+
+}  // namespace
+
 int64_t ReferenceBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
-  return int64_t{spec.vectors_per_head()} * spec.num_with_kv(spec.num_layers) * spec.num_kv_heads *
-             spec.block_size * spec.head_dim * SizeOf(DType::kF32) +
-         spec.state_bytes_per_block();
+  return spec.bytes_per_block(KeyBytesOf(spec));
 }
 
 StatusOr<std::unique_ptr<KvCache>> ReferenceBackend::AllocateKvCache(const KvCacheSpec& spec) {
   const int64_t elements = KvBytesPerBlock(spec) / SizeOf(DType::kF32) * spec.num_blocks;
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kF32, {&elements, 1}));
-  return std::make_unique<KvCache>(spec, std::move(memory));
+  return std::make_unique<KvCache>(spec, std::move(memory), KeyBytesOf(spec));
 }
 
 StatusOr<std::unique_ptr<AttentionPlan>> ReferenceBackend::MakeAttentionPlan(const AttentionShape&,

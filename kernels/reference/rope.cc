@@ -119,7 +119,7 @@ void ReferenceOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, con
       const float scale = rope.q_scale.empty() ? 1 : rope.q_scale.Data<float>()[position];
       for (int i = 0; i < dim; ++i) q[i] *= scale;
     }
-    if (slot < 0) continue;
+    if (slot < 0 || rope.is_of_q_alone) continue;
     for (int h = 0; h < kv.num_kv_heads; ++h) {
       const int64_t offset = ReferenceKvOffset(kv, slot, h);
       std::copy_n(row + (num_heads + h) * dim, dim, head.data());

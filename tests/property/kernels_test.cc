@@ -544,9 +544,10 @@ TEST_CASE("RouteTopK of sigmoids, with a bias and of the best groups alone") {
     options.top_groups = draw.Int(1, num_groups);
     options.group_best = draw.Int(1, 2);
     const int64_t top_k = draw.Int(1, options.top_groups * group_size);
-    const bool has_bias = draw.Int(0, 2) > 0;
+    const bool has_bias = draw.Int(0, 2) > 0, has_expert_scale = draw.Int(0, 2) == 0;
     CAPTURE(tokens, num_groups, group_size, top_k, options.top_groups, options.group_best, has_bias,
-            options.scale);
+            options.scale, has_expert_scale);
+    const auto expert_scale = draw.Normals(num_experts, 0.5f);
     std::vector<float> logits(tokens * num_experts), bias(num_experts);
     // Few values and exact sums: most of the choices are between equals.
     for (float& logit : logits) logit = static_cast<float>(draw.Int(-3, 3));
@@ -560,6 +561,8 @@ TEST_CASE("RouteTopK of sigmoids, with a bias and of the best groups alone") {
       const OwnedTensor biases = Upload(backend, bias, {num_experts}, DType::kF32);
       RouteOptions own = options;
       if (has_bias) own.bias = biases;
+      const OwnedTensor scales = Upload(backend, expert_scale, {num_experts}, DType::kF32);
+      if (has_expert_scale) own.expert_scale = scales;
       backend.ops().RouteTopK(ids, weights,
                               Upload(backend, logits, {tokens, num_experts}, DType::kF32), own);
       return std::pair(Ints(backend, ids), Floats(backend, weights));
@@ -573,7 +576,7 @@ TEST_CASE("RouteTopK of sigmoids, with a bias and of the best groups alone") {
       float sum = 0;
       for (int64_t k = 0; k < top_k; ++k) {
         groups.push_back(ids[t * top_k + k] / group_size);
-        sum += weights[t * top_k + k];
+        sum += weights[t * top_k + k] / (has_expert_scale ? expert_scale[ids[t * top_k + k]] : 1);
       }
       std::sort(groups.begin(), groups.end());
       groups.erase(std::unique(groups.begin(), groups.end()), groups.end());

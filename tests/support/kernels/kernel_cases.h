@@ -381,6 +381,12 @@ class AttentionRun {
       WriteLatent(q, qkv);
     } else {
       backend_.ops().QkNormRopeWriteKv(q, qkv, rope, cache_->layer(1), *plan_);
+      // q once more, alone: the cache stays as it is.
+      const OwnedTensor alone =
+          Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
+      backend_.ops().Convert(alone, qkv.view().Columns(0, model_.q_size()));
+      rope.is_of_q_alone = true;
+      backend_.ops().QkNormRopeWriteKv(q, alone, rope, cache_->layer(1), *plan_);
     }
     if (attend) backend_.ops().PagedAttention(out, q, cache_->layer(1), options, *plan_);
     return Floats(backend_, out);

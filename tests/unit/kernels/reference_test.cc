@@ -97,6 +97,17 @@ TEST_CASE("reference: RoPE turns half pairs, norms per head, and attention reads
   backend->ops().QkNormRopeWriteKv(F32(q, {3, 8}), F32(qkv, {3, 16}), rope, (*kv)->layer(1), *plan);
   CHECK(std::vector<float>(q.begin() + 8, q.begin() + 12) == std::vector<float>{-18, 17, 19, 20});
 
+  // q alone is the same, and V stays as it is.
+  std::vector<float> alone, turned(3 * 8);
+  for (size_t t = 0; t < 3; ++t) {
+    alone.insert(alone.end(), qkv.begin() + static_cast<int64_t>(t) * 16,
+                 qkv.begin() + static_cast<int64_t>(t) * 16 + 8);
+  }
+  rope.is_of_q_alone = true;
+  backend->ops().QkNormRopeWriteKv(F32(turned, {3, 8}), F32(alone, {3, 8}), rope, (*kv)->layer(1),
+                                   *plan);
+  CHECK(turned == q);
+
   // A scale of 0 gives all visible keys equal weight: the mean of V.
   std::vector<float> out(3 * 8);
   backend->ops().PagedAttention(F32(out, {3, 8}), F32(q, {3, 8}), (*kv)->layer(1), {.scale = 0},
@@ -107,6 +118,36 @@ TEST_CASE("reference: RoPE turns half pairs, norms per head, and attention reads
   backend->ops().PagedAttention(F32(out, {3, 8}), F32(q, {3, 8}), (*kv)->layer(1),
                                 {.scale = 0, .sliding_window = 2}, *plan);
   CHECK(out[16 + 3] == Approx((32 + 48) / 2.0));
+}
+
+TEST_CASE(
+    "a KV cache whose layers have sizes of their own, one that reads another's, and a state") {
+  auto backend = MakeReferenceBackend();
+  const KvCacheSpec spec = {.num_layers = 4,
+                            .num_kv_heads = 2,
+                            .head_dim = 4,
+                            .block_size = 8,
+                            .num_blocks = 3,
+                            .layers = {{},
+                                       {.num_kv_heads = 1, .head_dim = 16},
+                                       {.has_kv = false, .kv_of = 0},
+                                       {.has_kv = false, .has_state = true}},
+                            .state_size = 5};
+  CHECK(backend->KvBytesPerBlock(spec) == 4 * (2 * 8 * (2 * 4 + 16) + 5));
+  const auto cache = backend->AllocateKvCache(spec).value();
+  const auto at = [&](const void* place) {
+    return static_cast<const float*>(place) - static_cast<const float*>(cache->layer(0).k);
+  };
+  CHECK(at(cache->layer(0).v) == 3 * 8 * 2 * 4);
+  CHECK(at(cache->layer(1).k) == 2 * 3 * 8 * 2 * 4);
+  CHECK(cache->layer(1).num_kv_heads == 1);
+  CHECK(cache->layer(1).head_dim == 16);
+  CHECK(at(cache->layer(1).v) == 2 * 3 * 8 * 2 * 4 + 3 * 8 * 16);
+  CHECK(cache->layer(2).k == cache->layer(0).k);
+  CHECK(cache->layer(2).v == cache->layer(0).v);
+  CHECK(cache->layer(2).head_dim == 4);
+  CHECK(cache->layer(3).k == nullptr);
+  CHECK(at(cache->layer(3).states) == 2 * 3 * 8 * (2 * 4 + 16));
 }
 
 }  // namespace tandem
