@@ -162,6 +162,21 @@ Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup) {
                               model.architecture + " has");
 }
 
+// The same for layers that differ in their heads.
+Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const EngineSetup& setup) {
+  if (!model.is_uneven()) return OkStatus();
+  const auto refuse = [&](const char* flag, const char* what) {
+    return InvalidArgumentError(std::string(flag) + ": is not built for models whose " + what +
+                                ", as those of " + model.architecture + " do");
+  };
+  if (setup.device == "cuda") return refuse("--device cuda", "layers differ in their heads");
+  if (config.enable_lora) return refuse("--enable-lora", "layers differ in their heads");
+  if (config.enable_prompt_embeds && model.uneven.input_size > 0) {
+    return refuse("--enable-prompt-embeds", "layers have embeddings of their own");
+  }
+  return OkStatus();
+}
+
 Status SetWeightFormats(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   const std::string& name = config.quantization;
   const QuantizationMethod method = model.quantization.method;
@@ -500,6 +515,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   RETURN_IF_ERROR(SetGraphs(config, &setup));
   RETURN_IF_ERROR(SetDrafts(config, &setup));
   RETURN_IF_ERROR(CheckRecurrent(model, setup));
+  RETURN_IF_ERROR(CheckUneven(config, model, setup));
   SetScheduling(config, &setup);
   ASSIGN_OR_RETURN(setup.engine.scheduler.step_time_limit, ParseStepTimeLimit(config));
   RETURN_IF_ERROR(SetAdapters(config, &setup));

@@ -44,8 +44,19 @@ double NumRecurrentWeights(const ModelConfig& config) {
          static_cast<double>(shape.channels() + 2 * values + 2 * shape.num_value_heads);
 }
 
+// Of attention in a layer of a model whose layers differ.
+double NumUnevenWeights(const ModelConfig& config, int64_t layer) {
+  const HeadShare heads = HeadsOfLayer(config, layer);
+  const bool is_kept = config.KvLayerOf(layer) == layer;
+  const bool is_once = config.uneven.keys_are_values && config.IsGlobal(layer);
+  const int64_t num_kv = !is_kept ? 0 : is_once ? 1 : 2;
+  return static_cast<double>(config.hidden_size) *
+         static_cast<double>(2 * heads.q_size() + num_kv * heads.kv_size());
+}
+
 // Of one layer's attention.
-double NumAttentionWeights(const ModelConfig& config) {
+double NumAttentionWeights(const ModelConfig& config, int64_t layer) {
+  if (config.is_uneven()) return NumUnevenWeights(config, layer);
   const HeadShare heads = HeadsOf(config);
   const LatentConfig& latent = config.latent;
   const auto hidden = static_cast<double>(config.hidden_size);
@@ -61,20 +72,27 @@ double NumAttentionWeights(const ModelConfig& config) {
          num_heads * static_cast<double>(latent.value_dim) * hidden;
 }
 
+// What a token brings to all layers together besides the hidden state.
+double NumLayerInputs(const ModelConfig& config) {
+  return static_cast<double>(config.num_layers) * static_cast<double>(config.uneven.input_size);
+}
+
 double NumLayerWeights(const ModelConfig& config) {
   const double num_mlp_matrices = config.has_gated_mlp ? 3 : 2;
   double weights = 0;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    const int64_t inner = config.IsMixture(i) ? config.num_experts * config.moe_intermediate_size +
-                                                    config.shared_intermediate_size
-                                              : config.intermediate_size;
+    int64_t inner = config.IsMixture(i) ? config.num_experts * config.moe_intermediate_size +
+                                              config.shared_intermediate_size
+                                        : config.InnerSizeOf(i);
+    if (config.IsMixture(i) && config.is_uneven()) inner += config.InnerSizeOf(i);  // beside it
     if (config.recurrent.HasState(i)) weights += NumRecurrentWeights(config);
-    if (config.recurrent.HasKv(i)) weights += NumAttentionWeights(config);
+    if (config.recurrent.HasKv(i)) weights += NumAttentionWeights(config, i);
     if (!config.recurrent.HasMlp(i)) continue;
     weights +=
         static_cast<double>(config.hidden_size) * num_mlp_matrices * static_cast<double>(inner);
   }
-  return weights;
+  // A layer's input: its gate, and its parts of two projections.
+  return weights + 3 * static_cast<double>(config.hidden_size) * NumLayerInputs(config);
 }
 
 bool LearnsPositions(const ModelConfig& config) {
@@ -84,11 +102,13 @@ bool LearnsPositions(const ModelConfig& config) {
 int64_t WeightBytes(const ModelConfig& config, const MemoryPlanInput& input) {
   const auto hidden = static_cast<double>(config.hidden_size);
   const double num_tables = config.tie_word_embeddings ? 1 : 2;
+  const double num_embedded =
+      num_tables * static_cast<double>(config.vocab_size) * hidden +
+      static_cast<double>(config.uneven.num_inputs) * NumLayerInputs(config);
   const CheckpointQuantization& stored = config.quantization;
   double bits =
       NumLayerWeights(config) * BitsOf(input.formats.layers, input.dtype, stored.layer_bits) +
-      num_tables * static_cast<double>(config.vocab_size) * hidden *
-          BitsOf(input.formats.embedding, input.dtype, stored.table_bits);
+      num_embedded * BitsOf(input.formats.embedding, input.dtype, stored.table_bits);
   if (LearnsPositions(config)) {
     bits += static_cast<double>(config.max_position_embeddings) * hidden *
             BitsOf(WeightFormat::kCompute, input.dtype);
@@ -104,9 +124,11 @@ int64_t RopeBytes(const ModelConfig& config, int64_t max_model_len) {
 
 // Of one layer; the next layer uses the same memory. In a mixture each token has a row per expert.
 int64_t ActivationBytes(const ModelConfig& config, int64_t num_tokens, DType dtype) {
-  const HeadShare heads = HeadsOf(config);
+  const HeadShare heads =
+      config.is_uneven() ? HeadsOfLayer(config, config.num_layers - 1) : HeadsOf(config);
   double row = static_cast<double>(2 * config.hidden_size + heads.qkv_size() + 2 * heads.q_size() +
-                                   2 * config.intermediate_size);
+                                   2 * config.InnerSizeOf(config.num_layers - 1));
+  row += 3 * NumLayerInputs(config);  // also in the type of residuals
   if (!config.mixture_layers.empty()) {
     row += static_cast<double>(config.num_experts_per_tok) *
            static_cast<double>(config.hidden_size + config.moe_intermediate_size);

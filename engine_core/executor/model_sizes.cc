@@ -28,6 +28,13 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
                      KvFormat format, const RankPlace& place) {
   const Slice slice = LayersOf(config.num_layers, place.stage);
   std::vector<LayerMemory> layers;
+  for (int64_t i = slice.begin; config.is_uneven() && i < slice.end(); ++i) {
+    const int64_t from = config.KvLayerOf(i);
+    layers.push_back({.has_kv = from == i,
+                      .num_kv_heads = static_cast<int>(config.KvHeadsOf(i)),
+                      .head_dim = static_cast<int>(config.HeadDimOf(i)),
+                      .kv_of = from == i ? -1 : static_cast<int>(from)});
+  }
   if (config.recurrent.num_layers() > 0) {
     for (int64_t i = slice.begin; i < slice.end(); ++i) {
       layers.push_back(
@@ -77,7 +84,13 @@ std::string KvMemoryText(const KvCacheSpec& spec, int64_t bytes_per_block) {
 }
 
 AttentionShape AttentionShapeOf(const ModelConfig& config, RankShare share) {
-  return HeadsOf(config, share).attention_shape();
+  AttentionShape shape = HeadsOf(config, share).attention_shape();
+  if (!config.is_uneven()) return shape;
+  // A plan is cut for the most query heads of a key-value head, its room is for the widest.
+  shape.num_kv_heads =
+      std::min(shape.num_kv_heads, static_cast<int>(config.uneven.num_global_kv_heads));
+  shape.head_dim = std::max(shape.head_dim, static_cast<int>(config.uneven.global_head_dim));
+  return shape;
 }
 
 ModelLimits ModelLimitsOf(const ExecutorLimits& limits) {

@@ -53,11 +53,17 @@ StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions optio
   decoder.norm_epsilon_ = static_cast<float>(context.config.rms_norm_eps) / (unit * unit);
   if (context.stage.is_first()) RETURN_IF_ERROR(decoder.LoadEmbedding(context));
   if (context.stage.is_last()) RETURN_IF_ERROR(decoder.LoadHead(context));
-  ASSIGN_OR_RETURN(decoder.rope_, decoder.LoadRope(context, context.config.rope));
+  ASSIGN_OR_RETURN(decoder.rope_,
+                   decoder.LoadRope(context, context.config.rope, context.config.rotary_dim));
   if (decoder.options_.local_rope) {
-    ASSIGN_OR_RETURN(decoder.local_rope_, decoder.LoadRope(context, *decoder.options_.local_rope));
+    ASSIGN_OR_RETURN(decoder.local_rope_, decoder.LoadRope(context, *decoder.options_.local_rope,
+                                                           context.config.local_rotary_dim));
   }
   RETURN_IF_ERROR(decoder.AllocateActivations(context));
+  if (decoder.options_.has_mixture_beside) RETURN_IF_ERROR(decoder.AllocateBeside(context));
+  if (decoder.options_.has_layer_inputs) {
+    ASSIGN_OR_RETURN(decoder.layer_inputs_, LayerInputs::Load(context));
+  }
   if (decoder.options_.mixture) {
     ASSIGN_OR_RETURN(decoder.mixer_, ExpertMixer::Create(context, *decoder.options_.mixture));
   }
@@ -103,11 +109,11 @@ Status Decoder::LoadHead(const LoadContext& context) {
   return OkStatus();
 }
 
-StatusOr<Decoder::RopeTensors> Decoder::LoadRope(const LoadContext& context,
-                                                 const RopeConfig& rope) const {
+StatusOr<Decoder::RopeTensors> Decoder::LoadRope(const LoadContext& context, const RopeConfig& rope,
+                                                 int64_t rotary_dim) const {
   RopeTensors tensors;
-  if (context.config.rotary_dim == 0) return tensors;
-  const int64_t positions = context.limits.max_positions, dim = context.config.rotary_dim;
+  if (rotary_dim == 0) return tensors;
+  const int64_t positions = context.limits.max_positions, dim = rotary_dim;
   if (rope.type == RopeType::kDynamic && positions > context.config.max_position_embeddings) {
     return UnimplementedError("beyond max_position_embeddings " +
                               std::to_string(context.config.max_position_embeddings) +
@@ -146,9 +152,15 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
     ASSIGN_OR_RETURN(latent_, LatentAttention::Create(context));
   } else {
     const int64_t gate = config.attn_output_gate ? heads_.q_size() : 0;
-    ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, heads_.qkv_size() + gate}));
-    ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, heads_.q_size()}));
-    ASSIGN_OR_RETURN(attended_, context.AllocateShared(act, {tokens, all_heads_.q_size()}));
+    int64_t qkv = heads_.qkv_size(), q = heads_.q_size(), all_q = all_heads_.q_size();
+    for (int64_t i = 0; config.is_uneven() && i < config.num_layers; ++i) {
+      const HeadShare heads = HeadsOfLayer(config, i);
+      qkv = std::max(qkv, heads.qkv_size());
+      q = all_q = std::max(q, heads.q_size());
+    }
+    ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, qkv + gate}));
+    ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, q}));
+    ASSIGN_OR_RETURN(attended_, context.AllocateShared(act, {tokens, all_q}));
   }
   if (config.recurrent.num_layers() > 0) {
     ASSIGN_OR_RETURN(recurrent_, RecurrentMixer::Create(context));
@@ -156,7 +168,8 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   if (config.shared_intermediate_size > 0) {
     ASSIGN_OR_RETURN(shared_gate_, device.Allocate(DType::kF32, {tokens, 1}));
   }
-  const int64_t inner = std::max(config.intermediate_size, config.shared_intermediate_size);
+  const int64_t inner =
+      std::max(config.InnerSizeOf(config.num_layers - 1), config.shared_intermediate_size);
   // Twice where gates are not part of a product.
   const int64_t num_up = share_.Of(inner).count;
   const bool is_apart = config.is_bidirectional || config.ScalesMlp();
@@ -193,6 +206,10 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions, const Tens
   }
   Meet();
   if (!embedding_norm_.weight.view().empty()) NormEmbeddedRows(embedded);
+  if (layer_inputs_) {
+    Norm({});
+    layer_inputs_->Fill(token_ids, Normed());
+  }
 }
 
 void Decoder::NormEmbedded(const Tensor& rows) {
@@ -304,7 +321,7 @@ void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const Atten
 
 void Decoder::AttendTo(const Tensor& x, const AttentionLayer& layer, const LayerKv& kv,
                        const AttentionPlan& plan) {
-  Multiply(RowsOf(qkv_), x, layer.qkv);
+  Multiply(QkvOf(layer), x, layer.qkv);
   AttendQkv(RowsOf(qkv_), layer, kv, plan);
 }
 
@@ -327,9 +344,12 @@ void Decoder::ProjectRecurrent(const RecurrentLayer& layer) {
 
 void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, const LayerKv& kv,
                         const AttentionPlan& plan) {
-  const Tensor q = RowsOf(q_), attended = RowsOf(attended_);
-  const Tensor own = attended.Columns(heads_.q_rows().begin, heads_.q_size());
-  const Tensor qkv = projected.Columns(0, heads_.qkv_size());
+  const HeadShare heads = layer.heads.value_or(heads_);
+  const int64_t all_q = layer.heads ? heads.q_size() : all_heads_.q_size();
+  const Tensor q = RowsOf(q_).Columns(0, heads.q_size());
+  const Tensor attended = RowsOf(attended_).Columns(0, all_q);
+  const Tensor own = attended.Columns(heads.q_rows().begin, heads.q_size());
+  const Tensor qkv = projected.Columns(0, layer.has_own_kv ? heads.qkv_size() : heads.q_size());
   const RopeTensors none = {};
   const RopeTensors& tables = !layer.has_rope ? none : layer.use_local_rope ? local_rope_ : rope_;
   const QkRope rope = {.cos = tables.cos,
@@ -340,15 +360,17 @@ void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, co
                        .norm_epsilon = norm_epsilon_,
                        .norms_after_rope = layer.norms_after_rope,
                        .is_interleaved = options_.is_rope_interleaved,
-                       .q_scale = layer.scales_q ? q_scale_.view() : Tensor()};
+                       .q_scale = layer.scales_q ? q_scale_.view() : Tensor(),
+                       .is_of_q_alone = !layer.has_own_kv};
   AttentionOptions options = layer.options;
   options.sinks = layer.sinks;
   options.slopes = layer.slopes;
   if (!layer.q_projection_norm.view().empty()) NormProjections(layer, qkv);
+  if (layer.has_own_kv) PrepareValues(layer, heads, qkv);
   ops_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
   ops_->PagedAttention(own, q, kv, options, plan);
   if (layer.has_gate) {
-    ops_->GateBySigmoid(own, projected.Columns(heads_.qkv_size(), heads_.q_size()));
+    ops_->GateBySigmoid(own, projected.Columns(heads.qkv_size(), heads.q_size()));
   }
   if (layer.out_scale != 1) ops_->Scale(own, layer.out_scale);
   Meet();
@@ -433,7 +455,8 @@ void Decoder::RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate) {
 }
 
 void Decoder::RunMixture(const MoeLayer& layer) {
-  mixer_->Run(layer, residual_, Normed(), &adapters_);
+  const Tensor normed = Normed();
+  mixer_->Run(layer, residual_, normed, normed, &adapters_);
   const LinearLayer& gate = layer.shared_gate;
   if (layer.shared) RunGatedMlp(*layer.shared, gate.weight == nullptr ? nullptr : &gate);
 }

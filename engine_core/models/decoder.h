@@ -18,6 +18,7 @@
 #include "engine_core/models/adapter_weights.h"
 #include "engine_core/models/expert_mixer.h"
 #include "engine_core/models/latent_attention.h"
+#include "engine_core/models/layer_inputs.h"
 #include "engine_core/models/layers.h"
 #include "engine_core/models/recurrent_mixer.h"
 
@@ -47,7 +48,18 @@ struct DecoderOptions {
   bool is_rope_interleaved = false;
   std::vector<float> q_scale = {};  // by position, for layers with scales_q
   std::optional<RopeConfig> local_rope = {};
-  std::optional<MoeShape> mixture = {};  // for layers that call RunMixture
+  std::optional<MoeShape> mixture = {};  // for layers that call RunMixture or RunBeside
+  bool has_mixture_beside = false;       // for RunBeside
+  bool has_layer_inputs = false;         // for AddInput
+};
+
+// A mixture beside an MLP (Gemma 4): each has norms of its own, and their sum has one.
+struct MixtureBeside {
+  NormLayer router_norm;  // of the residual, for the router
+  NormLayer norm;         // of the residual, for the experts
+  MoeLayer experts;
+  NormLayer post_norm;  // of what they add up to
+  NormLayer sum_norm;   // of the sum with the MLP's
 };
 
 // Rows of a step that come from the host instead of the embedding table.
@@ -74,7 +86,7 @@ class Decoder {
   // normed = the norm of the residual.
   void Norm(const NormLayer& norm);
   // The two halves of Attend, for a layer that takes another norm of the residual between them.
-  void ProjectQkv(const AttentionLayer& layer) { MultiplyNormed(RowsOf(qkv_), layer.qkv); }
+  void ProjectQkv(const AttentionLayer& layer) { MultiplyNormed(QkvOf(layer), layer.qkv); }
   void AttendProjected(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
     AttendQkv(RowsOf(qkv_), layer, kv, plan);
   }
@@ -98,6 +110,13 @@ class Decoder {
   void RunMlp(const MlpLayer& layer);
   // residual += the mixture of normed, and what the shared expert makes of it.
   void RunMixture(const MoeLayer& layer);
+  // residual += sum_norm(what RunMlp adds + what the experts add to 0, normed). Only where
+  // DecoderOptions says so, as the next one.
+  void RunBeside(const MlpLayer& mlp, const MixtureBeside& layer);
+  // residual += post_norm(projection(gelu(gate(residual)) * the token's input to that layer)).
+  void AddInput(const InputLayer& layer, int64_t layer_idx);
+  // residual *= factor
+  void ScaleResidual(float factor) { ops_->Scale(residual_, factor); }
 
   // The hidden states of the step.  [T, H] res.
   const Tensor& residual() const { return residual_; }
@@ -122,8 +141,10 @@ class Decoder {
   Decoder(const LoadContext& context, DecoderOptions options);
   Status LoadEmbedding(const LoadContext& context);
   Status LoadHead(const LoadContext& context);
-  StatusOr<RopeTensors> LoadRope(const LoadContext& context, const RopeConfig& rope) const;
+  StatusOr<RopeTensors> LoadRope(const LoadContext& context, const RopeConfig& rope,
+                                 int64_t rotary_dim) const;
   Status AllocateActivations(const LoadContext& context);
+  Status AllocateBeside(const LoadContext& context);
 
   // Waits until the other ranks have written their parts, too.
   void Meet() const {
@@ -140,6 +161,8 @@ class Decoder {
   // The rest of Attend, from the qkv of the step.
   void AttendQkv(const Tensor& qkv, const AttentionLayer& layer, const LayerKv& kv,
                  const AttentionPlan& plan);
+  // Makes v of qkv: from k where it has no rows, and its norm.
+  void PrepareValues(const AttentionLayer& layer, const HeadShare& heads, const Tensor& qkv);
   // RunMlp; with a gate, what goes into down is multiplied by sigmoid(gate(normed)).
   void RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate);
   // The norms of whole projections, of which each rank has a part.
@@ -152,6 +175,10 @@ class Decoder {
   Tensor OwnResidual() const { return residual_.Columns(hidden_.begin, hidden_.count); }
 
   Tensor RowsOf(const OwnedTensor& buffer) const { return buffer.view().Rows(0, num_tokens_); }
+  // What the layer's projection fills.
+  Tensor QkvOf(const AttentionLayer& layer) const {
+    return RowsOf(qkv_).Columns(0, layer.qkv.weight->n());
+  }
   // normed_, computed if it is still to be.
   Tensor Normed();
   // out = layer(x).
@@ -182,15 +209,17 @@ class Decoder {
   RopeTensors rope_, local_rope_;
   std::optional<ExpertMixer> mixer_;
   std::optional<RecurrentMixer> recurrent_;
+  std::optional<LayerInputs> layer_inputs_;
   std::optional<LatentAttention> latent_;  // in place of the buffers of the other attention
   AdapterPicker adapters_;
 
-  int64_t num_tokens_ = 0;   // of this step
-  Tensor residual_;          // [T, H] res, of this step
-  OwnedTensor embedded_;     // [T, H] res, of the first stage
-  OwnedTensor positions_;    // [T, H] res, with position_table_
-  OwnedTensor normed_;       // [T, H] act, not filled while pending_norm_ is not empty
-  Tensor pending_norm_;      // [H] weight of an RMS norm that is left to the next product
+  int64_t num_tokens_ = 0;  // of this step
+  Tensor residual_;         // [T, H] res, of this step
+  OwnedTensor embedded_;    // [T, H] res, of the first stage
+  OwnedTensor positions_;   // [T, H] res, with position_table_
+  OwnedTensor normed_;      // [T, H] act, not filled while pending_norm_ is not empty
+  Tensor pending_norm_;     // [H] weight of an RMS norm that is left to the next product
+  // Of the widest layer.
   OwnedTensor qkv_;          // [T, own qkv_size, and q_size of a gate] act
   OwnedTensor q_;            // [T, own q_size] act
   OwnedTensor attended_;     // [T, q_size] act, shared
@@ -199,6 +228,10 @@ class Decoder {
   OwnedTensor activated_;    // [T, widest intermediate] act, shared
   OwnedTensor last_;         // [max_logits_rows, H] res
   OwnedTensor last_normed_;  // [max_logits_rows, H] act, with has_layer_norm
+  // Of RunBeside.
+  OwnedTensor zeros_;         // [T, H] res
+  OwnedTensor sum_, mixed_;   // [T, H] res
+  OwnedTensor router_input_;  // [T, H] act
   // With several ranks.
   OwnedTensor own_ids_;      // [T] i32: ids less the first of the rank's vocabulary
   OwnedTensor branch_;       // [T, H] act, shared: what a post_norm reads

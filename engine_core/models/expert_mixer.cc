@@ -22,7 +22,9 @@ Status CheckShape(const ModelConfig& config, const MoeShape& shape) {
                                 std::to_string(shape.num_experts) + " experts with room for " +
                                 std::to_string(shape.top_k) + " per token");
   }
-  const std::string activation = shape.has_gate ? "silu" : "relu2";
+  const std::string activation = !shape.has_gate  ? "relu2"
+                                 : shape.has_gelu ? "gelu_pytorch_tanh"
+                                                  : "silu";
   if (config.hidden_act != activation) {
     return InvalidArgumentError("hidden_act " + config.hidden_act + " of " + config.architecture +
                                 " must be " + activation);
@@ -103,20 +105,21 @@ ExpertPairs ExpertMixer::OwnPairs(const ExpertPairs& pairs) const {
 }
 
 void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed,
-                      AdapterPicker* adapters) {
+                      const Tensor& router_input, AdapterPicker* adapters) {
   const int64_t num_tokens = normed.rows();
   const Tensor logits = logits_.view().Rows(0, num_tokens);
   const Tensor ids = ids_.view().Rows(0, num_tokens);
   const Tensor weights = weights_.view().Rows(0, num_tokens);
   const AdapterRows router = adapters->Pick(layer.router.adapter_site);
   if (router.pairs.empty()) {
-    ops_->Linear(logits, normed, *layer.router.weight, layer.router.bias);
+    ops_->Linear(logits, router_input, *layer.router.weight, layer.router.bias);
   } else {
-    ops_->AdaptedLinear(logits, normed, *layer.router.weight, layer.router.bias,
+    ops_->AdaptedLinear(logits, router_input, *layer.router.weight, layer.router.bias,
                         LinearEpilogue::kStore, router);
   }
   RouteOptions routing = shape_.routing;
   routing.bias = layer.router_bias;
+  routing.expert_scale = layer.expert_scale;
   ops_->RouteTopK(ids, weights, logits, routing);
   const ExpertPairs pairs = Pairs(num_tokens);
   ops_->GroupByExpert(pairs, ids, weights);
@@ -160,8 +163,9 @@ void ExpertMixer::RunShares(const MoeLayer& layer, const ExpertPairs& pairs, con
 void ExpertMixer::Activate(const Tensor& out, const Tensor& x, const MoeLayer& layer,
                            const ExpertPairs& pairs, AdapterPicker* adapters) {
   if (shape_.has_gate && shape_.swiglu_limit == 0) {
+    const auto gate = shape_.has_gelu ? LinearEpilogue::kGeluAndMul : LinearEpilogue::kSiluAndMul;
     return MultiplyExperts(out, x, *layer.gate_up, layer.gate_up_bias, layer.gate_up_sites, pairs,
-                           LinearEpilogue::kSiluAndMul, adapters);
+                           gate, adapters);
   }
   const Tensor gate_up = gate_up_.view().Rows(0, x.rows());
   MultiplyExperts(gate_up, x, *layer.gate_up, layer.gate_up_bias, layer.gate_up_sites, pairs,

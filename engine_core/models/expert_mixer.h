@@ -30,12 +30,14 @@ struct MoeShape {
   int64_t shared_intermediate_size = 0;  // 0: no shared expert
   float swiglu_limit = 0;     // > 0: ClampedSiluAndMul of that limit in place of the silu gate
   bool has_gate = true;       // else an expert is down(relu(up(x))^2), and so is the shared one
+  bool has_gelu = false;      // in place of silu in the gate
   bool scales_input = false;  // the weight multiplies what goes into the expert, of which K is one
 };
 
 struct MoeLayer {
-  LinearLayer router;       // [E, H], its bias where it has one
-  OwnedTensor router_bias;  // [E]; empty view: none
+  LinearLayer router;        // [E, H], its bias where it has one
+  OwnedTensor router_bias;   // [E]; empty view: none
+  OwnedTensor expert_scale;  // [E], of the experts' weights; empty view: none
   // [2 own I, H] each, or own experts: [2 I, H]; without a gate half of these
   std::unique_ptr<PackedExperts> gate_up;
   std::unique_ptr<PackedExperts> down;  // [own H, I] each, or own experts: [H, I]
@@ -53,9 +55,10 @@ class ExpertMixer {
  public:
   static StatusOr<ExpertMixer> Create(const LoadContext& context, const MoeShape& shape);
 
-  // residual += the mixture of normed.  residual: [T, H] res; normed: [T, H] act.
+  // residual += the mixture of normed, chosen by router_input.  residual: [T, H] res; the others:
+  // [T, H] act.
   void Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed,
-           AdapterPicker* adapters);
+           const Tensor& router_input, AdapterPicker* adapters);
 
  private:
   ExpertMixer(const LoadContext& context, const MoeShape& shape);

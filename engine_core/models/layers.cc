@@ -108,6 +108,16 @@ StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& 
   });
 }
 
+StatusOr<OwnedTensor> LoadScaledVector(const LoadContext& context, const std::string& name,
+                                       int64_t size, double factor) {
+  return LoadNumbers(context, name, 0, size, [&](float* out) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
+    ConvertTensor(Tensor(out, DType::kF32, {size}), tensor.view());
+    for (int64_t i = 0; i < size; ++i) out[i] = static_cast<float>(out[i] * factor);
+    return OkStatus();
+  });
+}
+
 StatusOr<NormLayer> LoadRmsNorm(const LoadContext& context, const std::string& name, float offset) {
   NormLayer norm;
   ASSIGN_OR_RETURN(norm.weight,

@@ -41,6 +41,9 @@ StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const Store
 // A vector as float32, `offset` added to each number.
 StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name, int64_t size,
                                  float offset = 0);
+// The same with each number multiplied.
+StatusOr<OwnedTensor> LoadScaledVector(const LoadContext& context, const std::string& name,
+                                       int64_t size, double factor);
 
 struct NormLayer {
   OwnedTensor weight;  // [H]; empty view: the norm's input is used as it is
@@ -58,7 +61,11 @@ struct AttentionLayer {
   LinearLayer qkv;  // merged rows q, k, v; with has_gate then those of the gate, as many as q's
   bool has_gate = false;  // what the heads compute is multiplied by sigmoid(gate)
   LinearLayer out;
-  OwnedTensor q_norm, k_norm;     // [head_dim]; empty view: none
+  std::optional<HeadShare> heads;  // where they are not those of the whole model; one rank
+  bool keys_are_values = false;    // qkv has no rows of v, whose numbers are k's
+  bool has_own_kv = true;      // else qkv is q alone, for the keys and values of an earlier layer
+  OwnedTensor q_norm, k_norm;  // [head_dim]; empty view: none
+  OwnedTensor v_norm;          // [head_dim]; empty view: none
   OwnedTensor q_projection_norm;  // [q_size]; empty view: none
   OwnedTensor k_projection_norm;  // [kv_size]
   NormLayer post_norm;            // an RMS norm of what is added to the residual; empty: none

@@ -169,10 +169,12 @@ RouteOptions GroupedSigmoids(const ModelConfig& config) {
 StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
                            const MoeNames& names, const MoeShape& shape, ExpertLayout layout) {
   const bool is_named = layout == ExpertLayout::kNamed;
-  const std::string stack = place.prefix + (is_named ? ".mlp" : "." + names.block) + ".experts";
+  const std::string own = names.block.empty() ? place.prefix : place.prefix + "." + names.block;
+  const std::string renamed = names.block.empty() ? place.prefix : place.prefix + ".mlp";
+  const std::string stack = (is_named ? renamed : own) + ".experts";
   const bool is_stacked = !is_named || context.weights.Has(stack + ".gate_up_proj");
   const bool has_biases = layout == ExpertLayout::kTransposedPairs;
-  const std::string block = place.prefix + (is_stacked && is_named ? ".mlp" : "." + names.block);
+  const std::string block = is_stacked && is_named ? renamed : own;
   StackNames stacks = {stack + ".gate_up_proj", stack + ".down_proj"};
   if (layout == ExpertLayout::kStacked) {
     stacks = {block + ".input_linear.weight", block + ".output_linear.weight"};
@@ -187,6 +189,10 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
   if (!names.router_bias.empty()) {
     ASSIGN_OR_RETURN(layer.router_bias,
                      LoadRouterBias(context, block + "." + names.router_bias, shape.num_experts));
+  }
+  if (!names.expert_scale.empty()) {
+    ASSIGN_OR_RETURN(layer.expert_scale,
+                     LoadVector(context, block + "." + names.expert_scale, shape.num_experts));
   }
   if (shape.shared_intermediate_size > 0) {
     ASSIGN_OR_RETURN(layer.shared, LoadShared(context, place, block, names, shape, layout));
@@ -206,8 +212,7 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
             ? ExpertOfStack(context, shape, stacks, e, layout)
             : ExpertApart(context, names, shape, block + ".experts." + std::to_string(e) + ".");
     // Adapters name the matrices of an expert apart, also where they are stored in a stack.
-    const std::string apart =
-        place.prefix + "." + names.block + ".experts." + std::to_string(e) + ".";
+    const std::string apart = own + ".experts." + std::to_string(e) + ".";
     std::vector<std::string> modules = {apart + names.up};
     if (shape.has_gate) modules.insert(modules.begin(), apart + names.gate);
     LinearLayer linear;

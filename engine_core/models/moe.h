@@ -13,12 +13,14 @@ namespace tandem {
 
 // How a family names its parts below a layer: "<block>.gate", "<block>.experts.<i>.<up>".
 struct MoeNames {
+  // An empty block: they stand in the layer itself.
   std::string block = "mlp", gate = "gate_proj", up = "up_proj", down = "down_proj";
-  std::string shared = {};       // "<block>.<shared>.gate_proj", the expert of every token
-  std::string shared_gate = {};  // "<block>.<shared_gate>"; empty: there is none
-  std::string router = "gate";   // "<block>.<router>"
-  std::string dense = "mlp";     // "<dense>.gate_proj", of layers that are no mixtures
-  std::string router_bias = {};  // "<block>.<router_bias>"; empty: there is none
+  std::string shared = {};        // "<block>.<shared>.gate_proj", the expert of every token
+  std::string shared_gate = {};   // "<block>.<shared_gate>"; empty: there is none
+  std::string router = "gate";    // "<block>.<router>"
+  std::string dense = "mlp";      // "<dense>.gate_proj", of layers that are no mixtures
+  std::string router_bias = {};   // "<block>.<router_bias>"; empty: there is none
+  std::string expert_scale = {};  // "<block>.<expert_scale>" [E]; empty: there is none
 };
 
 // Mixtral's names.

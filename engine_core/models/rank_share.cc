@@ -24,6 +24,14 @@ Status CheckRanks(const ModelConfig& config, const RankSizes& sizes) {
     return InvalidArgumentError(flag + ": is not built for models with recurrent layers, which " +
                                 config.architecture + " has");
   }
+  if (config.is_uneven() && (tensor_parallel_size > 1 || sizes.pipeline_parallel_size > 1)) {
+    return InvalidArgumentError(
+        (tensor_parallel_size > 1
+             ? flag
+             : "--pipeline-parallel-size " + std::to_string(sizes.pipeline_parallel_size)) +
+        ": is not built for models whose layers differ in their heads, as those of " +
+        config.architecture + " do");
+  }
   const auto check_divides = [&](const char* name, int64_t n) {
     if (n % tensor_parallel_size == 0) return OkStatus();
     return InvalidArgumentError(flag + ": must divide the model's " + name + ", which is " +
@@ -73,6 +81,12 @@ AttentionShape HeadShare::attention_shape() const {
   return {.num_heads = static_cast<int>(heads.count),
           .num_kv_heads = static_cast<int>(kv_heads.count),
           .head_dim = static_cast<int>(head_dim)};
+}
+
+HeadShare HeadsOfLayer(const ModelConfig& config, int64_t layer) {
+  return {.head_dim = config.HeadDimOf(layer),
+          .heads = {0, config.num_heads},
+          .kv_heads = {0, config.KvHeadsOf(layer)}};
 }
 
 HeadShare HeadsOf(const ModelConfig& config, RankShare share) {

@@ -65,5 +65,7 @@ struct HeadShare {
   AttentionShape attention_shape() const;
 };
 HeadShare HeadsOf(const ModelConfig& config, RankShare share = {});
+// Those of one layer, of a model whose layers differ in their heads, which one rank has.
+HeadShare HeadsOfLayer(const ModelConfig& config, int64_t layer);
 
 }  // namespace tandem

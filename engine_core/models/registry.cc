@@ -12,11 +12,11 @@ namespace tandem {
 using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
 StageLoader LoadBert, LoadModernBert, LoadBloom, LoadCohere2, LoadDeepseekV2, LoadDeepseekV3,
     LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadFalconH1, LoadGemma, LoadGemma2, LoadGemma3,
-    LoadGlm4, LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite, LoadGraniteMoeHybrid,
-    LoadHunyuan, LoadJamba, LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2,
-    LoadMiniMaxM2, LoadMinistral3, LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3, LoadOlmoe,
-    LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe, LoadQwen3Next,
-    LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
+    LoadGemma4, LoadGlm4, LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite,
+    LoadGraniteMoeHybrid, LoadHunyuan, LoadJamba, LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4,
+    LoadMamba2, LoadMiniMaxM2, LoadMinistral3, LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3,
+    LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe,
+    LoadQwen3Next, LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
 
 namespace {
 
@@ -137,6 +137,22 @@ constexpr ArchitectureRow kArchitectures[] = {
                       "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
                       "max_position_embeddings": 131072})",
       .overrides = kGemmaOverrides}},
+    {"Gemma4ForCausalLM",
+     LoadGemma4,
+     {.has_window = true,
+      .is_uneven = true,
+      .mixtures = MixtureLayers::kByKeys,
+      .renames = R"({"top_k_experts": "num_experts_per_tok"})",
+      .required = R"({"per_layer_config": null})",
+      .defaults = R"({"sliding_window": 512, "sliding_window_pattern": 6, "vocab_size": 262144,
+                      "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
+                      "global_head_dim": 512, "hidden_size_per_layer_input": 256,
+                      "vocab_size_per_layer_input": 262144, "max_position_embeddings": 131072,
+                      "hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": true,
+                      "rope_parameters": {
+                        "full_attention": {"rope_type": "proportional", "rope_theta": 1000000,
+                                           "partial_rotary_factor": 0.25},
+                        "sliding_attention": {"rope_theta": 10000}}})"}},
     {"Glm4ForCausalLM",
      LoadGlm4,
      {.defaults = R"({"rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5})"}},

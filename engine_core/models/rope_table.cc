@@ -70,6 +70,8 @@ double Scaled(const RopeConfig& rope, std::span<const double> factors, double fr
       return Llama3(rope, frequency);
     case RopeType::kYarn:
       return Yarn(rope, frequency, pair, head_dim);
+    case RopeType::kProportional:
+      return pair < std::floor(rope.turning_part * head_dim / 2) ? frequency / rope.factor : 0;
     case RopeType::kLongRope:
       return frequency / factors[static_cast<size_t>(pair)];
   }

@@ -85,6 +85,7 @@ struct TextModelRow {
 };
 constexpr TextModelRow kTextModels[] = {
     {"Gemma3ForConditionalGeneration", "", "Gemma3ForCausalLM"},
+    {"Gemma4ForConditionalGeneration", "", "Gemma4ForCausalLM"},
     {"Llama4ForConditionalGeneration", "", "Llama4ForCausalLM"},
     {"Mistral3ForConditionalGeneration", "ministral3", "Ministral3ForCausalLM"},
     {"Mistral3ForConditionalGeneration", "mistral", "MistralForCausalLM"},

@@ -12,6 +12,7 @@
 #include "engine_core/weights/json_fields.h"
 #include "engine_core/weights/json_file.h"
 #include "engine_core/weights/packed_file.h"
+#include "engine_core/weights/uneven_config.h"
 
 namespace tandem {
 namespace {
@@ -128,7 +129,11 @@ Status ReadLatent(const Json& json, ModelConfig* config) {
 
 Status ReadGemma(const Json& json, ModelConfig* config) {
   RETURN_IF_ERROR(ReadPositive(json, "query_pre_attn_scalar", &config->query_pre_attn_scalar));
-  RETURN_IF_ERROR(ReadBool(json, "use_bidirectional_attention", &config->is_bidirectional));
+  // Gemma 4's "vision": the tokens of an image alone see those after them.
+  const Json* sees_all = Find(json, "use_bidirectional_attention");
+  if (sees_all == nullptr || *sees_all != "vision") {
+    RETURN_IF_ERROR(ReadBool(json, "use_bidirectional_attention", &config->is_bidirectional));
+  }
   RETURN_IF_ERROR(ReadPositive(json, "attn_logit_softcapping", &config->attn_logit_softcapping));
   return ReadPositive(json, "final_logit_softcapping", &config->final_logit_softcapping);
 }
@@ -398,13 +403,16 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
     break;
   }
   RETURN_IF_ERROR(ReadFamilyKeys(json, config));
-  ASSIGN_OR_RETURN(RopeConfigs ropes,
-                   ReadRope(json, rules.has_latent ? config->latent.pe_dim : config->head_dim,
-                            config->max_position_embeddings));
+  RETURN_IF_ERROR(ReadSlidingWindow(json, rules, config));
+  if (rules.is_uneven) RETURN_IF_ERROR(ReadUneven(json, config));
+  const int64_t rope_dim = rules.has_latent      ? config->latent.pe_dim
+                           : config->is_uneven() ? config->uneven.global_head_dim
+                                                 : config->head_dim;
+  ASSIGN_OR_RETURN(RopeConfigs ropes, ReadRope(json, rope_dim, config->max_position_embeddings));
   config->rope = std::move(ropes.rope);
   config->local_rope = std::move(ropes.local_rope);
   config->rotary_dim = rules.has_rope ? ropes.rotary_dim : 0;
-  RETURN_IF_ERROR(ReadSlidingWindow(json, rules, config));
+  config->local_rotary_dim = config->is_uneven() ? config->head_dim : config->rotary_dim;
   if (rules.is_encoder) {
     RETURN_IF_ERROR(ReadEncoder(json, config));
     RETURN_IF_ERROR(ReadGlobalLayers(json, config));
@@ -430,6 +438,14 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text, FindConfigRules fin
 }
 
 }  // namespace
+
+int64_t ModelConfig::KvLayerOf(int64_t layer) const {
+  const int64_t first_sharing = num_layers - uneven.num_sharing_layers;
+  if (layer < first_sharing) return layer;
+  int64_t kept = first_sharing - 1;
+  while (kept > 0 && IsGlobal(kept) != IsGlobal(layer)) --kept;
+  return kept;
+}
 
 int32_t ModelConfig::UniformWindow() const {
   const int64_t num_sliding = std::count(sliding_layers.begin(), sliding_layers.end(), true);

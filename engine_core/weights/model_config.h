@@ -37,6 +37,19 @@ struct LatentConfig {
   int64_t value_dim = 0;  // of a head
 };
 
+// Gemma 4, whose layers differ in more than their window (weights/uneven_config.h).
+struct UnevenConfig {
+  int64_t global_head_dim = 0;  // of layers without a window; 0: the model's layers are alike
+  int64_t num_global_kv_heads = 0;
+  bool keys_are_values = false;  // in those layers, before their norms
+  // These last layers read the keys and values of the last layer of their kind before them all;
+  // their MLPs may be twice as wide.
+  int64_t num_sharing_layers = 0;
+  bool has_wide_mlps = false;
+  int64_t input_size = 0;  // of what a token brings to each layer besides; 0: nothing
+  int64_t num_inputs = 0;  // token ids that have it
+};
+
 // What HF's classes of one architecture do with the keys of config.json, where they differ from
 // most.
 struct ConfigRules {
@@ -46,6 +59,7 @@ struct ConfigRules {
   // An encoder of BERT's family: each token sees all others, and some keys have other names.
   bool is_encoder = false;
   bool has_latent = false;  // latent attention
+  bool is_uneven = false;   // has the keys of UnevenConfig
   RecurrentKind recurrent = RecurrentKind::kNone;
   StatePlace states = StatePlace::kForAttention;
   // Puts keys for which renames are not enough into the others' spelling; null: there are none.
@@ -71,6 +85,7 @@ struct ModelConfig {
   int64_t num_kv_heads = 0;  // of the cache; one with a latent, whose size head_dim is
   int64_t head_dim = 0;
   LatentConfig latent;
+  UnevenConfig uneven;        // head_dim and num_kv_heads are then those of layers with a window
   RecurrentConfig recurrent;  // its layers have a state and no keys and values
   bool attn_output_gate = false;
   int64_t rotary_dim = 0;  // even, <= head_dim; RoPE leaves the others as they are. gpt2: 0
@@ -129,7 +144,8 @@ struct ModelConfig {
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope;
-  RopeConfig local_rope;  // gemma 3: for layers with a window
+  RopeConfig local_rope;  // gemma 3 and 4: for layers with a window
+  int64_t local_rotary_dim = 0;
   CheckpointQuantization quantization;
   DType dtype = DType::kBf16;          // the stored type of the weights, according to the file
   std::vector<TokenId> eos_token_ids;  // from generation_config, else from config
@@ -137,6 +153,20 @@ struct ModelConfig {
   // The window of one layer; 0: none.
   int32_t WindowOf(int64_t layer) const {
     return sliding_layers[static_cast<size_t>(layer)] ? static_cast<int32_t>(sliding_window) : 0;
+  }
+  bool is_uneven() const { return uneven.global_head_dim > 0; }
+  bool IsGlobal(int64_t layer) const { return is_uneven() && WindowOf(layer) == 0; }
+  int64_t HeadDimOf(int64_t layer) const {
+    return IsGlobal(layer) ? uneven.global_head_dim : head_dim;
+  }
+  int64_t KvHeadsOf(int64_t layer) const {
+    return IsGlobal(layer) ? uneven.num_global_kv_heads : num_kv_heads;
+  }
+  // The layer whose keys and values it reads: mostly itself.
+  int64_t KvLayerOf(int64_t layer) const;
+  int64_t InnerSizeOf(int64_t layer) const {
+    return uneven.has_wide_mlps && KvLayerOf(layer) != layer ? 2 * intermediate_size
+                                                             : intermediate_size;
   }
   bool HasRope(int64_t layer) const {
     return rope_layers.empty() || rope_layers[static_cast<size_t>(layer)];

@@ -37,6 +37,20 @@ StatusOr<std::unique_ptr<Weights>> OpenWeights(const std::string& model,
   return OpenGguf(std::move(file), config);
 }
 
+namespace {
+
+// Keys and values that a checkpoint has for a layer that reads those of another.
+bool IsOfSharing(const std::string& name, const ModelConfig& config) {
+  for (int64_t i = config.num_layers - config.uneven.num_sharing_layers; i < config.num_layers;
+       ++i) {
+    const std::string prefix = "model.layers." + std::to_string(i) + ".self_attn.";
+    if (name.starts_with(prefix + "k_") || name.starts_with(prefix + "v_")) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig& config) {
   constexpr std::string_view kKnownEnds[] = {".rotary_emb.inv_freq", ".attn.bias",
                                              ".attn.masked_bias",    ".input_scale",
@@ -54,7 +68,7 @@ std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig
     const bool is_other = name.starts_with("visual.") || name.starts_with("model.visual.") ||
                           name.starts_with("vision_tower.") ||
                           name.starts_with("multi_modal_projector.");
-    return is_other || is_tied_head || is_of_rope || is_ahead ||
+    return is_other || is_tied_head || is_of_rope || is_ahead || IsOfSharing(name, config) ||
            std::any_of(std::begin(kKnownEnds), std::end(kKnownEnds),
                        [&](std::string_view end) { return name.ends_with(end); });
   });

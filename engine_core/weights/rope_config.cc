@@ -17,10 +17,14 @@ struct RopeTypeRow {
   RopeType type;
 };
 constexpr RopeTypeRow kRopeTypes[] = {
-    {"default", RopeType::kDefault},   {"dynamic", RopeType::kDynamic},
-    {"linear", RopeType::kLinear},     {"llama3", RopeType::kLlama3},
-    {"longrope", RopeType::kLongRope}, {"mrope", RopeType::kDefault},  // of text alone
-    {"su", RopeType::kLongRope},                                       // longrope's first name
+    {"default", RopeType::kDefault},
+    {"dynamic", RopeType::kDynamic},
+    {"linear", RopeType::kLinear},
+    {"llama3", RopeType::kLlama3},
+    {"longrope", RopeType::kLongRope},
+    {"mrope", RopeType::kDefault},  // of text alone
+    {"proportional", RopeType::kProportional},
+    {"su", RopeType::kLongRope},  // longrope's first name
     {"yarn", RopeType::kYarn},
 };
 
@@ -111,6 +115,11 @@ Status ReadScaling(const Json& json, const Json& top, int64_t head_dim,
   }
   if (rope->type == RopeType::kDefault || rope->type == RopeType::kDynamic) return OkStatus();
 
+  if (rope->type == RopeType::kProportional) {
+    RETURN_IF_ERROR(ReadPositive(json, "factor", &rope->factor));
+    return ReadPositive(json, "partial_rotary_factor", &rope->turning_part);
+  }
+
   RETURN_IF_ERROR(ReadSize(json, "original_max_position_embeddings", kMaxPositions,
                            max_position_embeddings, &rope->original_max_position_embeddings));
   if (rope->type == RopeType::kLongRope) {
@@ -176,7 +185,11 @@ StatusOr<RopeConfigs> ReadRope(const Json& json, int64_t head_dim,
     parameters = global != nullptr ? global : value;
     RETURN_IF_ERROR(read(key, *parameters, &configs.rope));
   }
-  RETURN_IF_ERROR(ReadRotaryDim(json, parameters, head_dim, &configs.rotary_dim));
+  if (configs.rope.type == RopeType::kProportional) {
+    configs.rotary_dim = head_dim;
+  } else {
+    RETURN_IF_ERROR(ReadRotaryDim(json, parameters, head_dim, &configs.rotary_dim));
+  }
   RETURN_IF_ERROR(CheckListSizes(configs.rope, configs.rotary_dim));
   RETURN_IF_ERROR(CheckListSizes(configs.local_rope, configs.rotary_dim));
   return configs;

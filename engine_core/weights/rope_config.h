@@ -16,12 +16,14 @@
 namespace tandem {
 
 // kDynamic equals kDefault up to max_position_embeddings; longer contexts are refused.
-enum class RopeType { kDefault, kLinear, kLlama3, kYarn, kLongRope, kDynamic };
+// kProportional: pairs over the whole head, of which the first part alone turns.
+enum class RopeType { kDefault, kLinear, kLlama3, kYarn, kLongRope, kDynamic, kProportional };
 
 struct RopeConfig {
   RopeType type = RopeType::kDefault;
   double theta = 10000;
   double factor = 1;
+  double turning_part = 1;                           // proportional: of the pairs
   int64_t original_max_position_embeddings = 0;      // llama3, yarn, longrope
   double low_freq_factor = 1, high_freq_factor = 4;  // llama3
   double beta_fast = 32, beta_slow = 1;              // yarn

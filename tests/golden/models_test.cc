@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "engine_core/models/registry.h"
-#include "engine_core/weights/safetensors.h"
+#include "engine_core/weights/open_weights.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/golden_logits.h"
@@ -50,8 +50,13 @@ void CheckLogits(bool reference, DType dtype) {
   for (const auto& [model, folder] : Folders()) {
     const json goldens = ReadGoldens(model);
     const GoldenLogits golden_logits(DirOf(model));
-    // A state carries roundings from token to token. Measured: 2.8 times HF's own difference.
-    const double factor = ReadModelConfig(DirOf(model))->recurrent.num_layers() > 0 ? 3.5 : 2;
+    // A state carries roundings from token to token. Measured: 2.8 times HF's own difference. In
+    // Gemma 4's mixture another of two nearly equal experts is chosen: 2.6 times, in one prompt.
+    const auto config = ReadModelConfig(DirOf(model));
+    REQUIRE(config.ok());
+    const bool is_rough =
+        config->recurrent.num_layers() > 0 || (config->is_uneven() && config->num_experts > 0);
+    const double factor = is_rough ? 3.5 : 2;
     if (dtype == DType::kBf16 && goldens["weights_dtype"] != "bf16") continue;
     for (const json& prompt : goldens["prompts"]) {
       const int index = prompt["index"];
@@ -313,6 +318,21 @@ TEST_CASE("model goldens: the text models of published models with a vision towe
                   dtype == DType::kF32 ? 1e-3 : 3 * bf16_difference);
     }
   }
+}
+
+TEST_CASE("model goldens: what layers that share keys and values leave unread is known") {
+  const auto goldens_dir = WholeGoldens();
+  if (!goldens_dir) return;
+  const std::string folder = *goldens_dir + "/models2/gemma4_text";
+  const auto config = ReadModelConfig(folder);
+  REQUIRE(config.ok());
+  const auto weights = OpenWeights(folder, "auto", *config);
+  REQUIRE(weights.ok());
+  const auto backend = MakeTestBackend(/*reference=*/true, DType::kF32, 1);
+  const ModelLimits limits = {.max_tokens = 4, .max_logits_rows = 4, .max_positions = 16};
+  REQUIRE(LoadModel({*config, limits, **weights, *backend}).ok());
+  CHECK((*weights)->Unread().size() == 6);  // k_proj, v_proj and k_norm of two layers
+  CHECK(UnusedTensors(**weights, *config).empty());
 }
 
 // A long prompt in a cache with room for little more than a window and a step.

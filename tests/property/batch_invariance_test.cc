@@ -10,6 +10,7 @@
 #include "engine_core/weights/safetensors.h"
 #include "tests/support/dice.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/files/golden_folders.h"
 #include "tests/support/files/temp_folder.h"
 #include "tests/support/state_models.h"
 
@@ -210,6 +211,51 @@ TEST_CASE("batch invariance: states of scans, with made up weights") {
     options.weights = weights.get();
     CheckInvariance(options, seed, 2);
     seed += 50;
+  }
+}
+
+// With made-up weights. Windows in the layers 0, 2 and 4.
+EngineDriverOptions UnevenOptions(Weights* weights, DType dtype, const std::string& more_keys) {
+  EngineDriverOptions options = BaseOptions("llama_plain", dtype, false);
+  options.weights = weights;
+  options.hf_overrides = R"({"architectures": ["Gemma4ForCausalLM"], "num_hidden_layers": 6,
+      "sliding_window": 40, "sliding_window_pattern": 2, "num_attention_heads": 4,
+      "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 48, "hidden_act": null,
+      "hidden_activation": "gelu_pytorch_tanh", "rope_theta": null, "tie_word_embeddings": true,
+      )" + more_keys + "}";
+  return options;
+}
+
+TEST_CASE("batch invariance: layers that differ in their heads, share caches and take inputs") {
+  const auto weights = MakeDummyWeights(11);
+  const std::string keys = R"("num_kv_shared_layers": 3, "use_double_wide_mlp": true,
+      "hidden_size_per_layer_input": 24, "final_logit_softcapping": 2)";
+  CheckInvariance(UnevenOptions(weights.get(), DType::kBf16, keys), 1400, 3);
+  CheckInvariance(UnevenOptions(weights.get(), DType::kF32, keys), 1450, 2);
+  EngineDriverOptions options = UnevenOptions(weights.get(), DType::kBf16, keys);
+  options.kv_format = KvFormat::kInt8;
+  CheckInvariance(options, 1500, 2);
+}
+
+TEST_CASE("batch invariance: a mixture beside the MLP, and keys that are values") {
+  const auto weights = MakeDummyWeights(12);
+  const std::string keys = R"("attention_k_eq_v": true, "num_global_key_value_heads": 1,
+      "enable_moe_block": true, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 32,
+      "hidden_size_per_layer_input": 0)";
+  CheckInvariance(UnevenOptions(weights.get(), DType::kBf16, keys), 1600, 3);
+  CheckInvariance(UnevenOptions(weights.get(), DType::kF32, keys), 1650, 2);
+}
+
+// The whole goldens' weights, where they are.
+TEST_CASE("batch invariance: Gemma 4 as transformers made it") {
+  const auto goldens = WholeGoldens();
+  if (!goldens) return;
+  for (const char* name : {"gemma4_text", "gemma4_moe"}) {
+    EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
+    options.model_dir = *goldens + "/models2/" + name;
+    CheckInvariance(options, 1700, 3);
+    options.dtype = DType::kF32;
+    CheckInvariance(options, 1750, 2);
   }
 }
 

@@ -88,12 +88,7 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
   std::vector<int32_t> ids = prompt, blocks;
   for (int32_t b = 0; b < num_blocks; ++b) blocks.push_back(num_blocks - b);  // descending
   const OneRequest request(static_cast<int32_t>(count), kBlockSize, blocks);
-  const auto plan = backend
-                        ->MakeAttentionPlan({static_cast<int>(config->num_heads),
-                                             static_cast<int>(config->num_kv_heads),
-                                             static_cast<int>(config->head_dim)},
-                                            count, 1)
-                        .value();
+  const auto plan = backend->MakeAttentionPlan(AttentionShapeOf(*config), count, 1).value();
   plan->Fill(request.batch());
   (*loaded)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
                       .plan = plan.get(),

@@ -190,6 +190,27 @@ TEST_CASE("engine config: a window that every layer has reaches the KV cache") {
   CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);
 }
 
+TEST_CASE("engine config: what is not built for layers that differ in their heads") {
+  ModelConfig model = SmallModel();
+  model.architecture = "Gemma4ForCausalLM";
+  model.num_layers = 1;
+  model.sliding_layers = {false};
+  model.uneven = {.global_head_dim = 16, .num_global_kv_heads = 1};
+  const auto error = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), "model");
+    const auto setup = MakeSetup(ParseOk(flags), model);
+    return setup.ok() ? std::string() : setup.status().message();
+  };
+  CHECK(error({"--device", "cpu"}).empty());
+  CHECK_THAT(error({"--device", "cuda"}),
+             Contains("--device cuda") && Contains("Gemma4ForCausalLM"));
+  CHECK_THAT(error({"--device", "cpu", "--enable-lora"}), Contains("--enable-lora"));
+  CHECK(error({"--device", "cpu", "--enable-prompt-embeds"}).empty());
+  model.uneven.input_size = 8;
+  CHECK_THAT(error({"--device", "cpu", "--enable-prompt-embeds"}),
+             Contains("--enable-prompt-embeds"));
+}
+
 TEST_CASE("engine config: what drafts need, and what needs drafts") {
   ModelConfig model = SmallModel();
   model.sliding_window = 64;

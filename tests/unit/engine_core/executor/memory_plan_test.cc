@@ -71,6 +71,27 @@ TEST_CASE("memory plan: a mixture counts all experts in the layers that have the
         Plan(Llama()).activations + int64_t{2048} * 3 * (2048 + 1000) * 2);
 }
 
+TEST_CASE(
+    "memory plan: layers that differ count their own heads, and what a token brings to them") {
+  ModelConfig uneven = Llama();
+  uneven.sliding_window = 512;
+  uneven.sliding_layers.assign(22, true);
+  for (const size_t i : {20, 21}) uneven.sliding_layers[i] = false;
+  uneven.uneven = {.global_head_dim = 128, .num_global_kv_heads = 2};
+  // Twice as wide a head for q and o; k and v as large as before.
+  const int64_t wider = int64_t{2} * 2048 * 2 * 2048;
+  CHECK(Plan(uneven).weights == Plan(Llama()).weights + 2 * wider);
+  uneven.uneven.num_sharing_layers = 1;
+  CHECK(Plan(uneven).weights == Plan(Llama()).weights + 2 * (wider - 2048 * 2 * 256));
+  uneven.uneven.has_wide_mlps = true;
+  CHECK(Plan(uneven).weights ==
+        Plan(Llama()).weights + 2 * (wider - 2048 * 2 * 256 + int64_t{2048} * 3 * 5632));
+  const int64_t before = Plan(uneven).weights;
+  uneven.uneven.input_size = 64;
+  uneven.uneven.num_inputs = 32000;
+  CHECK(Plan(uneven).weights == before + 2 * int64_t{22} * 64 * (32000 + 3 * 2048));
+}
+
 TEST_CASE("memory plan: keys of a mixture in a dense model's config are ignored") {
   const std::string shape = R"("architectures": ["LlamaForCausalLM"], "vocab_size": 1000,
       "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2,

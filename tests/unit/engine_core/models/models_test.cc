@@ -257,6 +257,17 @@ TEST_CASE("rope table: longrope uses its long list when requests may exceed the 
   CHECK(MakeRopeTable(rope, 4, 64).cos[0] == 1.5f);
 }
 
+TEST_CASE("rope table: proportional turns the first part of the pairs alone") {
+  RopeConfig rope;
+  rope.type = RopeType::kProportional;
+  rope.turning_part = 0.25;
+  const std::vector<float> frequencies = RopeFrequencies(rope, 16, 100);
+  REQUIRE(frequencies.size() == 8);
+  CHECK(frequencies[0] == 1);
+  CHECK(frequencies[1] == Approx(std::pow(10000.0, -2.0 / 16)));
+  for (size_t i = 2; i < 8; ++i) CHECK(frequencies[i] == 0);
+}
+
 TEST_CASE("rope table: unscaled angles") {
   const RopeConfig rope;
   const RopeTable table = MakeRopeTable(rope, 4, 3);

@@ -106,6 +106,11 @@ TEST_CASE(
   config.moe_intermediate_size = 32;
   config.vocab_size = 1;
   CHECK_THAT(refusal({.tensor_parallel_size = 2}), Contains("vocab_size, which is 1"));
+  config.uneven.global_head_dim = 8;
+  CHECK_THAT(refusal({.tensor_parallel_size = 2}),
+             Contains("--tensor-parallel-size 2") && Contains("differ in their heads"));
+  CHECK_THAT(refusal({.pipeline_parallel_size = 2}),
+             Contains("--pipeline-parallel-size 2") && Contains("differ in their heads"));
 }
 
 }  // namespace

@@ -367,6 +367,105 @@ TEST_CASE("model config: latent attention and the experts of DeepSeek's family")
   }
 }
 
+// With windows in layers 0, 1, 3 and 4.
+Json UnevenConfigJson() {
+  Json json = Minimal();
+  json["architectures"] = {"Gemma4ForCausalLM"};
+  json["num_hidden_layers"] = 6;
+  json["sliding_window_pattern"] = 3;
+  json["num_attention_heads"] = 8;
+  json["num_key_value_heads"] = 2;
+  json["head_dim"] = 16;
+  json["global_head_dim"] = 32;
+  json["hidden_size_per_layer_input"] = 8;
+  json["vocab_size_per_layer_input"] = 100;
+  return json;
+}
+
+TEST_CASE("model config: layers that differ in their heads") {
+  Json json = UnevenConfigJson();
+  const auto config = Parse(json);
+  INFO(config.status().ToString());
+  REQUIRE(config.ok());
+  CHECK(config->is_uneven());
+  CHECK(config->HeadDimOf(0) == 16);
+  CHECK(config->HeadDimOf(2) == 32);
+  CHECK(config->KvHeadsOf(2) == 2);
+  CHECK(config->rotary_dim == 32);
+  CHECK(config->local_rotary_dim == 16);
+  CHECK(config->rope.type == RopeType::kProportional);
+  CHECK(config->rope.turning_part == 0.25);
+  CHECK(config->rope.theta == 1000000);
+  CHECK(config->local_rope.theta == 10000);
+  CHECK(config->uneven.input_size == 8);
+  CHECK(config->tie_word_embeddings);
+  CHECK_FALSE(config->IsMixture(0));
+
+  json["num_global_key_value_heads"] = 1;  // only where keys are values
+  CHECK(Parse(json)->KvHeadsOf(2) == 2);
+  json["attention_k_eq_v"] = true;
+  CHECK(Parse(json)->KvHeadsOf(2) == 1);
+  CHECK(Parse(json)->KvHeadsOf(0) == 2);
+  json["hidden_size_per_layer_input"] = 0;
+  CHECK(Parse(json)->uneven.input_size == 0);
+  json["use_bidirectional_attention"] = "vision";
+  CHECK_FALSE(Parse(json)->is_bidirectional);
+  json["layer_types"] =
+      Json::array({"sliding_attention", "full_attention", "sliding_attention", "sliding_attention",
+                   "sliding_attention", "sliding_attention"});
+  CHECK(Parse(json)->IsGlobal(5));  // the last layer never has a window
+  json["enable_moe_block"] = true;
+  json["num_experts"] = 8;
+  json["top_k_experts"] = 2;
+  json["moe_intermediate_size"] = 24;
+  CHECK(Parse(json)->IsMixture(0));
+  CHECK(Parse(json)->num_experts_per_tok == 2);
+}
+
+TEST_CASE("model config: layers that read the keys and values of earlier ones") {
+  Json json = UnevenConfigJson();
+  json["num_kv_shared_layers"] = 3;
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  std::vector<int64_t> sources;
+  for (int64_t i = 0; i < 6; ++i) sources.push_back(config->KvLayerOf(i));
+  CHECK(sources == std::vector<int64_t>{0, 1, 2, 1, 1, 2});
+  CHECK(config->InnerSizeOf(5) == 96);
+  json["use_double_wide_mlp"] = true;
+  CHECK(Parse(json)->InnerSizeOf(2) == 96);
+  CHECK(Parse(json)->InnerSizeOf(3) == 192);
+}
+
+TEST_CASE("model config: what is not built of layers that differ is refused by its key") {
+  const auto refusal = [](const std::string& key, const Json& value) {
+    Json json = UnevenConfigJson();
+    json[key] = value;
+    const auto config = Parse(json);
+    CAPTURE(key);
+    REQUIRE_FALSE(config.ok());
+    return config.status().message();
+  };
+  for (const int count : {4, 6, 7}) {
+    CHECK_THAT(refusal("num_kv_shared_layers", count),
+               Contains("num_kv_shared_layers " + std::to_string(count)));
+  }
+  CHECK_THAT(refusal("vocab_size_per_layer_input", 99), Contains("vocab_size_per_layer_input 99"));
+  CHECK_THAT(refusal("use_bidirectional_attention", "all"),
+             Contains("use_bidirectional_attention"));
+  CHECK_THAT(refusal("use_bidirectional_attention", true), Contains("use_bidirectional_attention"));
+  CHECK_THAT(refusal("global_head_dim", 33), Contains("global_head_dim 33"));
+  CHECK_THAT(refusal("enable_moe_block", true), Contains("moe_intermediate_size"));
+  CHECK_THAT(refusal("per_layer_config", Json{{"2", {{"head_dim", 32}}}}),
+             Contains("per_layer_config"));
+  Json json = UnevenConfigJson();
+  json["attention_k_eq_v"] = true;
+  json["num_global_key_value_heads"] = 3;
+  CHECK_THAT(Parse(json).status().message(), Contains("num_global_key_value_heads 3"));
+  json["num_attention_heads"] = 66;  // 66 query heads of one would be more than a plan takes
+  json["num_global_key_value_heads"] = 1;
+  CHECK_THAT(Parse(json).status().message(), Contains("num_key_value_heads"));
+}
+
 TEST_CASE("model config: a dense model ignores keys of mixtures") {
   Json json = Minimal();
   json["num_experts"] = 128;
@@ -413,7 +512,8 @@ TEST_CASE("model config: an error names the key, its value and what is allowed")
   CHECK_THAT(Refusal("partial_rotary_factor", 1.5), Contains("partial_rotary_factor"));
   CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "spiral"}, {"factor", 2}}),
              Contains("spiral") &&
-                 Contains("default, dynamic, linear, llama3, longrope, mrope, su, yarn"));
+                 Contains("default, dynamic, linear, llama3, longrope, mrope, proportional, su, "
+                          "yarn"));
   CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "linear"}}), Contains("factor is missing"));
   CHECK_THAT(Refusal("quantization_config", 4), Contains("quantization_config: must be an object"));
   CHECK_THAT(Refusal("scale_attn_weights", 1), Contains("true or false"));

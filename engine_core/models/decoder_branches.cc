@@ -1,0 +1,55 @@
+// What Gemma 4's layers have beside a norm, attention and an MLP.
+
+#include "engine_core/models/decoder.h"
+
+namespace tandem {
+
+void Decoder::PrepareValues(const AttentionLayer& layer, const HeadShare& heads,
+                            const Tensor& qkv) {
+  const Tensor k = qkv.Columns(heads.q_size(), heads.kv_size());
+  const Tensor v = qkv.Columns(heads.q_size() + heads.kv_size(), heads.kv_size());
+  if (layer.keys_are_values) ops_->Convert(v, k);
+  if (layer.v_norm.view().empty()) return;
+  for (int64_t head = 0; head < heads.kv_heads.count; ++head) {
+    const Tensor one = v.Columns(head * heads.head_dim, heads.head_dim);
+    ops_->RmsNorm(one, one, layer.v_norm, norm_epsilon_);
+  }
+}
+
+Status Decoder::AllocateBeside(const LoadContext& context) {
+  const int64_t tokens = context.limits.max_tokens, hidden = context.config.hidden_size;
+  Device& device = context.backend.device();
+  for (OwnedTensor* sum : {&zeros_, &sum_, &mixed_}) {
+    ASSIGN_OR_RETURN(*sum, device.Allocate(context.backend.residual_dtype(), {tokens, hidden}));
+  }
+  ASSIGN_OR_RETURN(router_input_,
+                   device.Allocate(context.backend.activation_dtype(), {tokens, hidden}));
+  return OkStatus();
+}
+
+void Decoder::RunBeside(const MlpLayer& mlp, const MixtureBeside& layer) {
+  const Tensor residual = residual_, sum = RowsOf(sum_), mixed = RowsOf(mixed_);
+  const Tensor normed = Normed();
+  ops_->Convert(sum, RowsOf(zeros_));
+  residual_ = sum;
+  RunMlp(mlp);
+  residual_ = residual;
+
+  ops_->RmsNorm(RowsOf(router_input_), residual, layer.router_norm.weight, norm_epsilon_);
+  ops_->RmsNorm(normed, residual, layer.norm.weight, norm_epsilon_);
+  ops_->Convert(mixed, RowsOf(zeros_));
+  mixer_->Run(layer.experts, mixed, normed, RowsOf(router_input_), &adapters_);
+  ops_->RmsNorm(normed, mixed, layer.post_norm.weight, norm_epsilon_);
+  ops_->Add(sum, normed);
+  ops_->RmsNorm(normed, sum, layer.sum_norm.weight, norm_epsilon_);
+  ops_->Add(residual_, normed);
+}
+
+void Decoder::AddInput(const InputLayer& layer, int64_t layer_idx) {
+  Norm({});
+  const Tensor gate = layer_inputs_->Gate(num_tokens_);
+  Multiply(gate, Normed(), layer.gate);
+  AddBranch(layer_inputs_->Gated(gate, layer_idx), layer.projection, layer.post_norm);
+}
+
+}  // namespace tandem
