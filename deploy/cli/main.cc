@@ -71,6 +71,12 @@ int RunRemove(const std::vector<std::string>& args) { return RunHub("rm", args);
 // The engine core packs, with its flags.
 int RunPack(const std::vector<std::string>& args) {
   const tandem::StatusOr<std::vector<std::string>> words = tandem::PackWords(args);
+  if (words.ok() && words->front().starts_with('-')) {
+    std::printf(
+        "tandem pack MODEL OUT [flags]: loads the model and writes what loading computes\n"
+        "\nThe flags are those of the program that loads it.\n");
+    std::fflush(stdout);
+  }
   if (words.ok()) return RunProgram("tandem-engine-core", "pack", *words);
   std::fprintf(stderr, "tandem pack: %s\n", words.status().message().c_str());
   return tandem::kExitBadFlags;
