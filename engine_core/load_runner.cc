@@ -94,8 +94,11 @@ void LogCheckpoint(const ModelConfig& model, const EngineSetup& setup) {
   const WeightFormat format = setup.formats.layers;
   const std::string dtype(DTypeName(setup.backend.dtype));
   const std::string kept = format == WeightFormat::kStored
-                               ? "kept in their blocks or groups, those that have none as " +
-                                     dtype + "; activations are rounded to int8 in blocks"
+                               ? "kept as they are: for blocks and groups of integers activations "
+                                 "are rounded to int8 in blocks, other codes become " +
+                                     dtype +
+                                     " in each product (faster for few requests, in more memory: "
+                                     "--quantization none)"
                            : format == WeightFormat::kCompute
                                ? "kept as " + dtype + " (less memory: --quantization int8 or int4)"
                                : "quantized again by --quantization";

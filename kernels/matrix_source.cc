@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "common/mapped_file.h"
+#include "kernels/float8.h"
 
 namespace tandem {
 namespace {
@@ -43,6 +44,10 @@ MatrixSource MatrixSource::Columns(int64_t begin, int64_t count) const {
     return part;
   }
   part.values = values.Columns(begin, count);
+  if (!column_groups.empty()) {
+    part.column_groups = column_groups.Rows(begin, count);
+    return part;
+  }
   if (group_size == 0) return part;
   CHECK_EQ(begin % group_size, 0);
   const int64_t first = begin / group_size, end = (begin + count + group_size - 1) / group_size;
@@ -88,14 +93,30 @@ void MatrixSource::ReadBlocks(int64_t row, int64_t begin, int64_t count, DType d
   }
 }
 
+float MatrixSource::CodeAt(const void* row, int64_t i) const {
+  const uint8_t code = static_cast<const uint8_t*>(row)[i];
+  switch (code_kind) {
+    case CodeKind::kFloat8:
+      return Float8ToFloat(code);
+    case CodeKind::kTable:
+      return table[code & 15];
+    case CodeKind::kInteger:
+      break;
+  }
+  return NumberAt(row, values.dtype, i);
+}
+
 void MatrixSource::ReadCodes(int64_t row, int64_t begin, int64_t count, DType dtype,
                              void* out) const {
   const void* codes = values.Rows(row, 1).data;
   const float* row_scales = scales.empty() ? nullptr : scales.Row<float>(row);
   const float* row_zeros = zeros.empty() ? nullptr : zeros.Row<float>(row);
+  const int32_t* groups = column_groups.empty() ? nullptr : column_groups.Data<int32_t>();
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t group = group_size == 0 ? 0 : (begin + i) / group_size;
-    float weight = NumberAt(codes, values.dtype, begin + i);
+    const int64_t group = groups != nullptr ? groups[begin + i]
+                          : group_size == 0 ? 0
+                                            : (begin + i) / group_size;
+    float weight = CodeAt(codes, begin + i);
     if (row_zeros != nullptr) weight -= row_zeros[group];
     if (row_scales != nullptr) weight *= row_scales[group];
     if (dtype == DType::kF32) {

@@ -5,14 +5,15 @@
 //   w[n, k] = (values[n, k] - zeros[n, k / group_size]) * scales[n, k / group_size]
 // Numbers are values without scales and zeros. Codes are the integers of a quantized checkpoint,
 // one a byte: 4-bit codes as they are, unsigned 8-bit codes and their zeros less 128, twice the
-// number for the halves of e2m1. A part of a matrix (Rows, Columns) is a source as well, without a
-// copy. Values, any thread; the memory belongs to the maker of the source. Failure: a part that
-// does not fit is our own mistake (CHECK).
+// number for the halves of e2m1. Or codes stand for other numbers (CodeKind). A part of a matrix
+// (Rows, Columns) is a source as well, without a copy. Values, any thread; the memory belongs to
+// the maker of the source. Failure: a part that does not fit is our own mistake (CHECK).
 
 #include <cstdint>
 #include <span>
 
 #include "kernels/block_format.h"
+#include "kernels/code_kind.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
@@ -22,6 +23,10 @@ struct MatrixSource {
   Tensor scales;           // [n, groups] f32; empty: 1
   Tensor zeros;            // [n, groups] f32; empty: 0
   int64_t group_size = 0;  // columns that share a scale and a zero; 0: all columns
+  // [k] i32: the group of each column, where groups do not lie side by side; else empty.
+  Tensor column_groups;
+  CodeKind code_kind = CodeKind::kInteger;
+  const float* table = nullptr;         // 16 numbers of kTable
   const BlockFormat* blocks = nullptr;  // null: values are numbers or codes
   int64_t first_column = 0;             // of blocks, in the stored rows
   int64_t num_columns = 0;              // of blocks
@@ -41,6 +46,7 @@ struct MatrixSource {
   int64_t rows() const { return values.shape[0]; }
   int64_t columns() const { return blocks != nullptr ? num_columns : values.shape[1]; }
   int64_t num_groups() const {
+    if (!column_groups.empty()) return scales.shape[1];
     return group_size == 0 ? 1 : (columns() + group_size - 1) / group_size;
   }
 
@@ -49,11 +55,14 @@ struct MatrixSource {
   // w[:, begin : begin + count].  REQUIRES: with groups, begin is a multiple of group_size.
   MatrixSource Columns(int64_t begin, int64_t count) const;
 
+  // Whether the codes are integers, and their groups lie side by side.
+  bool AreIntegers() const {
+    return values.dtype == DType::kI8 && blocks == nullptr && code_kind == CodeKind::kInteger &&
+           column_groups.empty();
+  }
   // Whether each row is int8 numbers times one scale, so that WeightFormat::kInt8 takes them as
   // they are.
-  bool IsInt8Rows() const {
-    return values.dtype == DType::kI8 && blocks == nullptr && group_size == 0 && zeros.empty();
-  }
+  bool IsInt8Rows() const { return AreIntegers() && group_size == 0 && zeros.empty(); }
 
   // out[i] = w[row, begin + i] for i < count, as f32 or bf16; numbers also in their own type.
   void Read(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const;
@@ -63,6 +72,8 @@ struct MatrixSource {
 
  private:
   void ReadBlocks(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const;
+  // Number i of a row, before zero and scale.
+  float CodeAt(const void* row, int64_t i) const;
   void ReadCodes(int64_t row, int64_t begin, int64_t count, DType dtype, void* out) const;
 };
 

@@ -18,6 +18,7 @@ Status CheckPack(std::span<const MatrixSource> row_blocks, WeightFormat format) 
   for (const MatrixSource& block : row_blocks) {
     CHECK(block.values.rank == 2 && block.values.dtype != DType::kI32) << block.values;
     CHECK_EQ(block.columns(), k);
+    CHECK(block.column_groups.empty() || IsVector(block.column_groups, DType::kI32, k));
     for (const Tensor* numbers : {&block.scales, &block.zeros}) {
       CHECK(numbers->empty() ||
             (numbers->dtype == DType::kF32 && IsMatrix(*numbers, block.rows(), block.num_groups())))

@@ -10,12 +10,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string_view>
 #include <vector>
 
 #include "common/status.h"
 #include "kernels/block_format.h"
+#include "kernels/code_kind.h"
 #include "kernels/packed_matrix.h"
 #include "kernels/tensor.h"
 
@@ -39,6 +41,14 @@ struct PackedForm {
     BlockFormat blocks = {};
   };
   std::vector<Source> sources = {};
+  // kCompute whose matrices stay codes (kernels/cpu/coded_panel.h).
+  struct Codes {
+    CodeKind kind = CodeKind::kInteger;
+    int bits = 8;
+    bool has_zeros = false;
+    int64_t num_groups = 1;
+  };
+  std::optional<Codes> codes = {};
 };
 
 struct PackedBytes {

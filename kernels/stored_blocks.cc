@@ -47,7 +47,7 @@ void ChooseBits(const Tensor& codes, BlockFormat* format) {
 
 std::optional<BlockFormat> FormatOfCodes(const MatrixSource& codes) {
   const int64_t size = BlockSizeOf(codes);
-  if (codes.values.dtype != DType::kI8 || codes.scales.empty() || size == 0) return std::nullopt;
+  if (!codes.AreIntegers() || codes.scales.empty() || size == 0) return std::nullopt;
   if (!codes.zeros.empty() && !AreSignedBytes(codes.zeros)) return std::nullopt;
   BlockFormat format = {
       .name = "codes",

@@ -7,6 +7,9 @@ tandem_test(unit_kernels LABEL unit
 tandem_test(property_kernels LABEL property TIMEOUT 600
   SRCS support/kernels/cpu_cases.cc property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_quantized_test.cc property/kernels_blocks_test.cc property/kernels_adapters_test.cc property/compute_pool_test.cc
   DEPS kernels tests/support/files tests/support/kernels)
+tandem_test(property_coded LABEL property
+  SRCS support/kernels/cpu_cases.cc property/kernels_coded_test.cc unit/kernels/float8_test.cc
+  DEPS kernels tests/support/files tests/support/kernels)
 
 # The sources of kernels/cuda as C++ for the host, over support/cuda_emulation in place of CUDA's own
 # headers, and under other names than the real backend, which a build with CUDA has as well.

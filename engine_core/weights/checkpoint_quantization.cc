@@ -66,6 +66,7 @@ Status ParseBitsandbytes(const Json& config, CheckpointQuantization* result) {
   bool in_8_bits = false;
   RETURN_IF_ERROR(ReadBool(config, "load_in_8bit", &in_8_bits));
   result->has_quantized_activations = in_8_bits;
+  result->layer_bits = in_8_bits ? 8 : 4.5;
   return OkStatus();
 }
 
@@ -86,6 +87,7 @@ Status ParseBlockSize(const Json& config, const char* key, CheckpointQuantizatio
 
 Status ParseFp8(const Json& config, CheckpointQuantization* result) {
   result->has_quantized_activations = true;
+  result->layer_bits = 8;
   return ParseBlockSize(config, "weight_block_size", result);
 }
 
@@ -142,6 +144,7 @@ Status ParseModelOpt(const Json& config, CheckpointQuantization* result) {
                        "FP8, NVFP4, W4A16_NVFP4");
   }
   result->has_quantized_activations = algorithm != "w4a16_nvfp4";
+  result->layer_bits = algorithm == "fp8" ? 8 : 6;
   return OkStatus();
 }
 

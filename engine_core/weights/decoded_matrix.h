@@ -26,12 +26,17 @@ struct DecodedMatrix {
   std::vector<std::byte> values;  // [rows, columns]
   std::vector<float> scales;      // [rows, groups]; empty: 1
   std::vector<float> zeros;       // [rows, groups]; empty: 0
+  // As MatrixSource's.
+  std::vector<int32_t> column_groups = {};  // their number is that of a row's scales
+  CodeKind code_kind = CodeKind::kInteger;
+  std::vector<float> table = {};
 
   template <class T>
   T* Row(int64_t row) {
     return reinterpret_cast<T*>(values.data()) + row * columns;
   }
   int64_t num_groups() const {
+    if (!column_groups.empty()) return static_cast<int64_t>(scales.size()) / rows;
     return group_size == 0 ? 1 : (columns + group_size - 1) / group_size;
   }
   MatrixSource source();

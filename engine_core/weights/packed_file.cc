@@ -8,9 +8,10 @@
 namespace tandem {
 namespace {
 
-// Whether a matrix in `have` may stand where `wanted` was asked for.
-bool Fits(WeightFormat have, WeightFormat wanted) {
-  if (wanted != WeightFormat::kStored) return have == wanted;
+// Whether a matrix may stand where `wanted` was asked for.
+bool Fits(const PackedForm& form, WeightFormat wanted) {
+  const WeightFormat have = form.format;
+  if (wanted != WeightFormat::kStored) return have == wanted && !form.codes;
   return have == WeightFormat::kStored || have == WeightFormat::kInt8 ||
          have == WeightFormat::kCompute;
 }
@@ -66,7 +67,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackedFile::Matrix(const Wanted& wanted,
   }
   const PackedForm& form = found->second.form;
   if (form.n != wanted.n || form.k != wanted.k || form.is_gated != wanted.is_gated ||
-      form.dtype != dtype || !Fits(form.format, wanted.format)) {
+      form.dtype != dtype || !Fits(form, wanted.format)) {
     return InvalidArgumentError(
         path_ + ": matrix " + wanted.name + " has " + std::to_string(form.n) + " rows of " +
         std::to_string(form.k) + ", the model needs " + std::to_string(wanted.n) + " of " +

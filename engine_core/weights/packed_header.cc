@@ -34,6 +34,9 @@ constexpr std::pair<WeightFormat, const char*> kFormats[] = {
 constexpr std::pair<GroupScales, const char*> kCodeScales[] = {
     {GroupScales::kFloat, "float"}, {GroupScales::kFloatZero, "float_zero"}};
 
+constexpr std::pair<CodeKind, const char*> kCodeKinds[] = {
+    {CodeKind::kInteger, "integer"}, {CodeKind::kFloat8, "float8"}, {CodeKind::kTable, "table"}};
+
 template <class T, size_t n>
 const char* NameOf(const std::pair<T, const char*> (&names)[n], T value) {
   for (const auto& [known, name] : names) {
@@ -120,7 +123,23 @@ Json ToJson(const PackedHeader::Matrix& matrix) {
                {"at", matrix.at}};
   if (matrix.scales_at > 0) json["scales_at"] = matrix.scales_at;
   for (const PackedForm::Source& source : form.sources) json["sources"].push_back(ToJson(source));
+  if (form.codes) {
+    json["codes"] = {{"kind", NameOf(kCodeKinds, form.codes->kind)},
+                     {"bits", form.codes->bits},
+                     {"zeros", form.codes->has_zeros},
+                     {"groups", form.codes->num_groups}};
+  }
   return json;
+}
+
+Status ReadCodes(const Json& json, PackedForm::Codes* codes) {
+  if (!json.is_object()) return BadValue("codes", json, "an object");
+  int64_t bits = 0;
+  RETURN_IF_ERROR(ReadName(json, "kind", kCodeKinds, &codes->kind));
+  RETURN_IF_ERROR(ReadInteger(json, "bits", 4, 8, &bits));
+  RETURN_IF_ERROR(ReadBool(json, "zeros", &codes->has_zeros));
+  codes->bits = static_cast<int>(bits);
+  return ReadInteger(json, "groups", 1, kMostBytes, &codes->num_groups);
 }
 
 // Whether [at, at + size) is a page-aligned part of the data.
@@ -146,6 +165,9 @@ Status ReadMatrix(const Json& json, DType dtype, int64_t data_end, PackedHeader:
     for (const Json& source : *sources) {
       RETURN_IF_ERROR(ReadSource(source, &form.sources.emplace_back()));
     }
+  }
+  if (const Json* const codes = Find(json, "codes")) {
+    RETURN_IF_ERROR(ReadCodes(*codes, &form.codes.emplace()));
   }
   ASSIGN_OR_RETURN(const PackedSizes sizes, SizesOf(form));
   RETURN_IF_ERROR(CheckPlace(matrix->at, sizes.panels, data_end));

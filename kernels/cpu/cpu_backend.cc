@@ -89,7 +89,11 @@ StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackGated(
 
 StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackAs(std::span<const MatrixSource> row_blocks,
                                                            WeightFormat format, bool is_gated) {
+  const bool is_kept = format == WeightFormat::kStored;
   format = ResolveFormat(row_blocks, format);
+  if (is_kept && format == WeightFormat::kCompute && FindCodedShape(row_blocks)) {
+    return PackCoded(row_blocks, dtype_, is_gated, &pool_);
+  }
   if (format == WeightFormat::kCompute) return PackPanels(row_blocks, dtype_, is_gated, &pool_);
   if (format == WeightFormat::kStored) return PackBlocks(row_blocks, is_gated, &pool_);
   return PackQuantized(row_blocks, format, is_gated, &pool_);

@@ -6,6 +6,7 @@
 // blocks as in block_panel.h.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -13,6 +14,7 @@
 #include "common/status.h"
 #include "kernels/compute_pool.h"
 #include "kernels/cpu/block_panel.h"
+#include "kernels/cpu/coded_panel.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/matrix_source.h"
 #include "kernels/packed_matrix.h"
@@ -26,6 +28,21 @@ struct BlockPanels {
   std::vector<BlockPanelShape> shapes;  // of the sources
   std::vector<BlockPanel> panels;       // by rising column
 };
+
+// The panels of a matrix in codes.
+struct CodedPanels {
+  CodedPanels(const CodedShape& coded_shape, OwnedTensor bytes);
+  CodedTask Panel(int64_t panel) const;
+  // Of a matrix that is not gated.
+  float Weight(int64_t n, int64_t k) const;
+
+  CodedShape shape;
+  OwnedTensor memory;
+};
+
+// The shape that these stacked matrices have in common; nullopt: they are no codes, or differ in
+// more than their rows.
+std::optional<CodedShape> FindCodedShape(std::span<const MatrixSource> sources);
 
 class CpuMatrix final : public PackedMatrix {
  public:
@@ -45,12 +62,20 @@ class CpuMatrix final : public PackedMatrix {
         format_(WeightFormat::kStored),
         k_units_(k / 4),
         blocks_(std::make_unique<BlockPanels>(std::move(blocks))) {}
+  // Codes that become numbers of `dtype` in each product.
+  CpuMatrix(int64_t n, bool is_gated, DType dtype, CodedPanels coded)
+      : PackedMatrix(n, coded.shape.k, is_gated),
+        k_units_(dtype == DType::kBf16 ? (coded.shape.k + 1) / 2 : coded.shape.k),
+        coded_(std::make_unique<CodedPanels>(std::move(coded))) {}
   int64_t num_bytes() const override {
     return units_.view().NumBytes() + scales_.view().NumBytes() +
+           (coded_ != nullptr ? coded_->memory.view().NumBytes() : 0) +
            (blocks_ != nullptr ? blocks_->memory.view().NumBytes() : 0);
   }
   // Null unless the format is kStored.
   const BlockPanels* blocks() const { return blocks_.get(); }
+  // Null unless it is codes; the format is kCompute then.
+  const CodedPanels* coded() const { return coded_.get(); }
   WeightFormat format() const { return format_; }
   bool is_quantized() const { return format_ != WeightFormat::kCompute; }
   const float* scales() const { return scales_.view().Data<float>(); }
@@ -70,6 +95,7 @@ class CpuMatrix final : public PackedMatrix {
   OwnedTensor units_;
   OwnedTensor scales_;
   std::unique_ptr<const BlockPanels> blocks_;
+  std::unique_ptr<const CodedPanels> coded_;
 };
 
 // The row of a matrix [n, k] that column c of a panel holds; -1: none, a column of zeros.
@@ -84,5 +110,8 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const MatrixSour
                                                       ComputePool* pool);
 StatusOr<std::unique_ptr<PackedMatrix>> PackBlocks(std::span<const MatrixSource> row_blocks,
                                                    bool is_gated, ComputePool* pool);
+// REQUIRES: FindCodedShape.
+StatusOr<std::unique_ptr<PackedMatrix>> PackCoded(std::span<const MatrixSource> row_blocks,
+                                                  DType dtype, bool is_gated, ComputePool* pool);
 
 }  // namespace tandem

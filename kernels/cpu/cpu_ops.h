@@ -86,6 +86,9 @@ class CpuOps final : public Ops {
   void QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
                           float scale);
 
+  // Of matrices in codes (pack_coded.cc, linear.cc).
+  void CodedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table, float scale);
+
   // Of matrices in blocks (block_linear.cc). `task` has what RunLinear sets for every format.
   void RunBlockLinear(const Tensor& x, const CpuMatrix& matrix, const LinearTask& task);
   void QuantizeBlocks(const Tensor& x, uint32_t* room, BlockTask* task);

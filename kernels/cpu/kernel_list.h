@@ -5,6 +5,7 @@
 #include "kernels/cpu/adapter_kernels.h"
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/block_kernels.h"
+#include "kernels/cpu/coded_kernels.h"
 #include "kernels/cpu/integer_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/linear_kernels.h"
@@ -23,6 +24,7 @@ constexpr TypedKernels ListTypedKernels() {
       .quantize_rows = QuantizeRows<Type>,
       .quantize_blocks = QuantizeBlocks<Type>,
       .linear = Linear<Type>,
+      .decode_panel = DecodePanel<Type>,
       .adapter_inputs = AdapterInputs<Type>,
       .add_adapter_term = AddAdapterTerm<Type>,
       .rms_norm = RmsNorm<Type>,

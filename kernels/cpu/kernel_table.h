@@ -12,6 +12,8 @@
 
 namespace tandem {
 
+struct CodedTask;  // coded_panel.h
+
 inline constexpr int kPanelColumns = 64;  // output columns of a weight panel
 inline constexpr int kTileTokens = 32;    // keys of a KV tile
 inline constexpr int kStepTokens = 128;   // keys of one softmax step, aligned by position
@@ -62,6 +64,7 @@ struct AdapterTerm {
 // last group may be shorter; k_units is even.
 struct LinearTask {
   const uint32_t* weight = nullptr;
+  int64_t first_panel = 0;  // whose units `weight` begins with; of compute types
   const uint32_t* a = nullptr;
   int64_t a_stride = 0;
   bool packed = false;
@@ -216,6 +219,9 @@ struct TypedKernels {
   // multiple of tile_rows. partial: room for (row_end - row_begin) * 64 * kPanelsAtOnce floats.
   void (*linear)(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                  int64_t panel_end, float* partial);
+
+  // The units of a panel of codes, [k_units][64].
+  void (*decode_panel)(const CodedTask& task, uint32_t* units);
 
   void (*adapter_inputs)(const AdapterInputsTask& task);
   // out += scale * the term, over `size` columns in the order of an ungated matrix.

@@ -91,7 +91,8 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
   LinearTask task;
   task.m = input.x.rows();
   if (task.m == 0) return;
-  task.weight = matrix.units();
+  const CodedPanels* const coded = matrix.coded();
+  task.weight = coded != nullptr ? nullptr : matrix.units();
   task.n = out.shape[1];
   task.k_units = matrix.k_units();
   task.out = out.data;
@@ -113,6 +114,7 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
   int64_t room = 0;  // floats that the kernel needs besides its sums
   if (!matrix.is_quantized()) {
     PackActivations(input, &task);
+    room = coded != nullptr ? task.k_units * kPanelColumns : 0;
   } else {
     QuantizeActivations(input.x, matrix, &task);
     const bool is_int8 = matrix.format() == WeightFormat::kInt8;
@@ -128,13 +130,25 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
   // 256 bytes of a panel per unit at about 40 bytes/ns, or 128 multiplications per row at 256/ns.
   const int64_t panel_ns = task.k_units * (6 + std::min(task.m, block_rows) / 2);
   ForEach(row_blocks * panels, panel_ns, [&](int64_t begin, int64_t end, int thread) {
-    float* partial = Scratch(thread, block_rows * kPanelColumns * kPanelsAtOnce + room);
+    const int64_t sums = block_rows * kPanelColumns * kPanelsAtOnce;
+    float* partial = Scratch(thread, sums + room);
+    const auto multiply = [&](int64_t row, int64_t row_end, int64_t panel, int64_t panel_end) {
+      if (coded == nullptr) return kernel(task, row, row_end, panel, panel_end, partial);
+      auto* const units = reinterpret_cast<uint32_t*>(partial + sums);
+      for (; panel < panel_end; ++panel) {
+        kernels().decode_panel(coded->Panel(panel), units);
+        LinearTask one = task;
+        one.weight = units;
+        one.first_panel = panel;
+        kernel(one, row, row_end, panel, panel + 1, partial);
+      }
+    };
     for (int64_t item = begin; item < end;) {
       const int64_t row = item / panels * block_rows;
       const int64_t panel = item % panels;
       const int64_t panel_end = std::min(panels, panel + end - item);
       if (row < task.m) {  // rounding up to tiles may leave a last block without rows
-        kernel(task, row, std::min(task.m, row + block_rows), panel, panel_end, partial);
+        multiply(row, std::min(task.m, row + block_rows), panel, panel_end);
       }
       item += panel_end - panel;
     }
@@ -145,6 +159,7 @@ void CpuOps::DoEmbedding(const Tensor& out, const Tensor& ids, const PackedMatri
                          float scale) {
   const auto& matrix = static_cast<const CpuMatrix&>(table);
   if (matrix.blocks() != nullptr) return BlockEmbedding(out, ids, matrix, scale);
+  if (matrix.coded() != nullptr) return CodedEmbedding(out, ids, matrix, scale);
   if (matrix.format() != WeightFormat::kCompute) return QuantizedEmbedding(out, ids, matrix, scale);
   const int64_t hidden = matrix.k();
   ForEach(ids.rows(), hidden, [&](int64_t begin, int64_t end, int) {

@@ -241,7 +241,7 @@ void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t 
   constexpr int kOn = kPrefetchWeights ? 1 : 0;
   const int64_t rows = row_end - row_begin;
   auto weights = [&](int64_t panel, int64_t k) {
-    return task.weight + (panel * task.k_units + k) * kPanelColumns;
+    return task.weight + ((panel - task.first_panel) * task.k_units + k) * kPanelColumns;
   };
   if (!task.packed) {
     for (int64_t panel = panel_begin; panel < panel_end; ++panel) {

@@ -22,6 +22,34 @@ int64_t ComputeUnits(const PackedForm& form) {
   return form.dtype == DType::kBf16 ? (form.k + 1) / 2 : form.k;
 }
 
+StatusOr<CodedShape> ShapeOfCodes(const PackedForm& form) {
+  const PackedForm::Codes& codes = *form.codes;
+  const bool is_width = codes.kind == CodeKind::kFloat8  ? codes.bits == 8
+                        : codes.kind == CodeKind::kTable ? codes.bits == 4
+                                                         : codes.bits == 4 || codes.bits == 8;
+  if (!is_width || codes.num_groups < 1 || codes.num_groups > form.k) {
+    return InvalidArgumentError("codes of " + std::to_string(codes.bits) + " bits in " +
+                                std::to_string(codes.num_groups) + " groups");
+  }
+  return CodedShape{.kind = codes.kind,
+                    .bits = codes.bits,
+                    .has_zeros = codes.has_zeros,
+                    .num_groups = codes.num_groups,
+                    .k = form.k};
+}
+
+// Each column's group is one of them.
+Status CheckGroups(const CodedShape& shape, std::span<const std::byte> bytes) {
+  const auto* const groups = reinterpret_cast<const int32_t*>(bytes.data());
+  for (int64_t k = 0; k < shape.k; ++k) {
+    if (groups[k] < 0 || groups[k] >= shape.num_groups) {
+      return DataLossError("column " + std::to_string(k) + " has group " +
+                           std::to_string(groups[k]) + " of " + std::to_string(shape.num_groups));
+    }
+  }
+  return OkStatus();
+}
+
 Status CheckSources(const PackedForm& form) {
   int64_t rows = 0;
   for (const PackedForm::Source& source : form.sources) {
@@ -96,6 +124,15 @@ PackedForm FormOf(const PackedMatrix& matrix, DType dtype, PackedBytes* bytes) {
     *bytes = {view(blocks->memory.view().data, blocks->memory.view().NumBytes()), {}};
     return form;
   }
+  if (const CodedPanels* const coded = cpu.coded()) {
+    const CodedShape& shape = coded->shape;
+    form.codes = PackedForm::Codes{.kind = shape.kind,
+                                   .bits = shape.bits,
+                                   .has_zeros = shape.has_zeros,
+                                   .num_groups = shape.num_groups};
+    *bytes = {view(coded->memory.view().data, coded->memory.view().NumBytes()), {}};
+    return form;
+  }
   const int64_t scale_bytes = HasRowScales(form.format) ? form.n * SizeOf(DType::kF32) : 0;
   *bytes = {view(cpu.units(), cpu.num_bytes() - scale_bytes), {}};
   if (scale_bytes > 0) bytes->scales = view(cpu.scales(), scale_bytes);
@@ -109,6 +146,12 @@ StatusOr<PackedSizes> SizesOf(const PackedForm& form) {
                                 std::to_string(form.k) + " columns");
   }
   constexpr int64_t kUnit = 4;
+  if (form.codes) {
+    if (form.format != WeightFormat::kCompute) return InvalidArgumentError("codes in a format");
+    ASSIGN_OR_RETURN(const CodedShape shape, ShapeOfCodes(form));
+    return PackedSizes{.panels = shape.PrefixBytes() +
+                                 CpuMatrix::NumPanels(form.n, form.is_gated) * shape.PanelBytes()};
+  }
   switch (form.format) {
     case WeightFormat::kCompute:
       return PackedSizes{.panels = CpuMatrix::NumPanels(form.n, form.is_gated) *
@@ -146,6 +189,13 @@ StatusOr<std::unique_ptr<PackedMatrix>> MapMatrix(const PackedForm& form, const 
     return InvalidArgumentError("its panels must be " + std::to_string(sizes.panels) +
                                 " aligned bytes with " + std::to_string(sizes.scales) +
                                 " of scales");
+  }
+  if (form.codes) {
+    ASSIGN_OR_RETURN(const CodedShape shape, ShapeOfCodes(form));
+    RETURN_IF_ERROR(CheckGroups(shape, bytes.panels));
+    return std::unique_ptr<PackedMatrix>(
+        std::make_unique<CpuMatrix>(form.n, form.is_gated, form.dtype,
+                                    CodedPanels(shape, Borrowed(bytes.panels, DType::kI8, owner))));
   }
   OwnedTensor panels = Borrowed(bytes.panels, DType::kI8, owner);
   if (form.format == WeightFormat::kStored) {

@@ -288,6 +288,21 @@ inline Units LookUp(Units codes, const uint8_t* table) {
       _mm256_broadcastsi128_si256(_mm_loadu_si128(reinterpret_cast<const __m128i*>(table)));
   return {_mm256_shuffle_epi8(entries, codes.a), _mm256_shuffle_epi8(entries, codes.b)};
 }
+inline Units AddUnits(Units x, Units y) {
+  return {_mm256_add_epi32(x.a, y.a), _mm256_add_epi32(x.b, y.b)};
+}
+inline Units UnitsOf(Vec x) { return {_mm256_castps_si256(x.a), _mm256_castps_si256(x.b)}; }
+inline Vec FloatsOf(Units x) { return {_mm256_castsi256_ps(x.a), _mm256_castsi256_ps(x.b)}; }
+inline Vec LookUpFloats(Units x, const float* table) {
+  const __m256 low = _mm256_loadu_ps(table), high = _mm256_loadu_ps(table + 8);
+  const auto entries = [&](__m256i index) {
+    // Bit 3 chooses the half: blendv looks at the sign.
+    return _mm256_blendv_ps(_mm256_permutevar8x32_ps(low, index),
+                            _mm256_permutevar8x32_ps(high, index),
+                            _mm256_castsi256_ps(_mm256_slli_epi32(index, 28)));
+  };
+  return {entries(x.a), entries(x.b)};
+}
 inline Vec ExactFma(Vec x, Vec y, Vec z) { return Fma(x, y, z); }
 inline Vec SetInt(int32_t x) {
   const __m256 lanes = _mm256_castsi256_ps(_mm256_set1_epi32(x));

@@ -195,6 +195,14 @@ inline Units LookUp(Units codes, const uint8_t* table) {
   const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
   return _mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), codes);
 }
+inline Units AddUnits(Units a, Units b) { return _mm512_add_epi32(a, b); }
+// The bits of floats, and floats of bits.
+inline Units UnitsOf(Vec x) { return _mm512_castps_si512(x); }
+inline Vec FloatsOf(Units x) { return _mm512_castsi512_ps(x); }
+// Entry x, in [0, 16), of the table.
+inline Vec LookUpFloats(Units x, const float* table) {
+  return _mm512_permutexvar_ps(x, _mm512_loadu_ps(table));
+}
 inline Vec ExactFma(Vec a, Vec b, Vec c) { return _mm512_fmadd_ps(a, b, c); }
 inline Vec SetInt(int32_t x) { return _mm512_castsi512_ps(_mm512_set1_epi32(x)); }
 // The largest lane of a result of MaxAbsBits: NaN if there was one.

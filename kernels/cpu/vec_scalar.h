@@ -252,6 +252,20 @@ inline Units LookUp(Units codes, const uint8_t* table) {
   }
   return codes;
 }
+inline Units AddUnits(Units a, const Units& b) {
+  for (int i = 0; i < kLanes; ++i) a.lane[i] += b.lane[i];
+  return a;
+}
+inline Units UnitsOf(const Vec& x) { return std::bit_cast<Units>(x); }
+inline Vec FloatsOf(const Units& x) { return std::bit_cast<Vec>(x); }
+inline Vec LookUpFloats(const Units& x, const float* table) {
+  return Lanes([&](int i) { return table[x.lane[i]]; });
+}
+inline Units WidenBytes(const uint8_t* p) {
+  Units result;
+  for (int i = 0; i < kLanes; ++i) result.lane[i] = p[i];
+  return result;
+}
 inline Vec ExactFma(const Vec& a, const Vec& b, const Vec& c) {  // rounded once, here too
   return Lanes([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
 }

@@ -253,6 +253,26 @@ TEST_CASE("quantized checkpoints: logits of stored codes are near HF's over the 
   }
 }
 
+// Codes that no integer product takes are made into numbers in each product.
+TEST_CASE("quantized checkpoints: FP8, NVFP4 and activation order have the bits of their numbers") {
+  int num_folders = 0;
+  for (const std::string& folder : Folders()) {
+    const auto has = [&](const char* word) { return folder.find(word) != std::string::npos; };
+    if (!has("fp8") && !has("nvfp4") && !has("w4_g32_descact")) continue;
+    ++num_folders;
+    CAPTURE(folder);
+    const std::vector<int32_t> prompt = ReadGoldens(folder)["prompts"][0]["prompt_ids"];
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      const auto backend = MakeTestBackend(false, dtype, 1);
+      const auto logits = [&](WeightFormats formats) {
+        return AllLogits(ReadModelConfig(folder), folder, 256, backend.get(), prompt, formats);
+      };
+      CHECK(logits(WeightFormatsOf("auto")) == logits({}));
+    }
+  }
+  CHECK(num_folders >= 5);
+}
+
 // int8 rows with activations in int8 per token are a scheme of compressed-tensors, so its own
 // logits are met. Part of the whole set of goldens alone.
 TEST_CASE("quantized checkpoints: W8A8 is computed as its scheme says") {

@@ -80,14 +80,28 @@ StatusOr<DecodedMatrix> DecodeBitsandbytes4(const ModuleTensors& tensors, Matrix
   ASSIGN_OR_RETURN(const std::vector<float> map, tensors.Floats(kMap, {16}));
   ASSIGN_OR_RETURN(const std::vector<float> scales,
                    ReadScales(tensors, state, NumBlocks(count, state.block_size)));
-  DecodedMatrix numbers(DType::kF32, shape.rows, shape.columns);
-  auto* const out = numbers.Row<float>(0);
-  for (int64_t i = 0; i < count; ++i) {
+  const auto code_at = [&](int64_t i) {
     const auto pair = static_cast<uint8_t>(stored.bytes()[static_cast<size_t>(i / 2)]);
-    const size_t code = i % 2 == 0 ? pair >> 4 : pair & 15;
-    out[i] = map[code] * scales[static_cast<size_t>(i / state.block_size)];
+    return i % 2 == 0 ? pair >> 4 : pair & 15;
+  };
+  // Blocks are runs of the whole matrix, and mostly parts of rows.
+  if (shape.columns % state.block_size != 0) {
+    DecodedMatrix numbers(DType::kF32, shape.rows, shape.columns);
+    auto* const out = numbers.Row<float>(0);
+    for (int64_t i = 0; i < count; ++i) {
+      out[i] =
+          map[static_cast<size_t>(code_at(i))] * scales[static_cast<size_t>(i / state.block_size)];
+    }
+    return numbers;
   }
-  return numbers;
+  DecodedMatrix codes(DType::kI8, shape.rows, shape.columns);
+  auto* const out = codes.Row<int8_t>(0);
+  for (int64_t i = 0; i < count; ++i) out[i] = static_cast<int8_t>(code_at(i));
+  codes.code_kind = CodeKind::kTable;
+  codes.table = map;
+  codes.group_size = state.block_size;
+  codes.scales = scales;
+  return codes;
 }
 
 StatusOr<DecodedMatrix> DecodeBitsandbytes8(const ModuleTensors& tensors, MatrixShape shape,

@@ -104,19 +104,12 @@ StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape sha
   const auto code_at = [&](int64_t n, int64_t k) {
     return SignedCode(CodeAt(words.data() + n, k, bits, rows), bits);
   };
-  if (!group_size) {
-    DecodedMatrix numbers(DType::kF32, rows, columns);
-    for (int64_t n = 0; n < rows; ++n) {
-      float* const row = numbers.Row<float>(n);
-      for (int64_t k = 0; k < columns; ++k) {
-        const auto place = static_cast<size_t>(groups[static_cast<size_t>(k)] * rows + n);
-        row[k] = (static_cast<float>(code_at(n, k)) - table.zeros[place]) * table.scales[place];
-      }
-    }
-    return numbers;
-  }
   DecodedMatrix codes(DType::kI8, rows, columns);
-  codes.group_size = *group_size == columns ? 0 : *group_size;
+  if (!group_size) {
+    codes.column_groups = groups;
+  } else if (*group_size != columns) {
+    codes.group_size = *group_size;
+  }
   // In tiles of outputs, because the words of neighbouring outputs are neighbours.
   constexpr int64_t kTile = 64;
   for (int64_t begin = 0; begin < rows; begin += kTile) {
@@ -126,8 +119,9 @@ StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape sha
       }
     }
   }
+  const int64_t used_groups = group_size ? codes.num_groups() : num_groups;
   for (int64_t n = 0; n < rows; ++n) {
-    for (int64_t g = 0; g < codes.num_groups(); ++g) {
+    for (int64_t g = 0; g < used_groups; ++g) {
       codes.scales.push_back(table.scales[static_cast<size_t>(g * rows + n)]);
       codes.zeros.push_back(table.zeros[static_cast<size_t>(g * rows + n)]);
     }

@@ -39,6 +39,11 @@ DecodeMatrix FindLayout(const ModuleTensors& tensors, const CheckpointQuantizati
 MatrixSource DecodedMatrix::source() {
   MatrixSource result(Tensor(values.data(), dtype, {rows, columns}));
   result.group_size = group_size;
+  result.code_kind = code_kind;
+  result.table = table.empty() ? nullptr : table.data();
+  if (!column_groups.empty()) {
+    result.column_groups = Tensor(column_groups.data(), DType::kI32, {columns});
+  }
   if (!scales.empty()) result.scales = Tensor(scales.data(), DType::kF32, {rows, num_groups()});
   if (!zeros.empty()) result.zeros = Tensor(zeros.data(), DType::kF32, {rows, num_groups()});
   return result;

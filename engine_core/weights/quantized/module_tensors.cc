@@ -1,12 +1,10 @@
 #include "engine_core/weights/quantized/module_tensors.h"
 
-#include <array>
-#include <cmath>
 #include <cstring>
-#include <limits>
 
 #include "common/shape_text.h"
 #include "engine_core/weights/quantized/code_words.h"
+#include "kernels/float8.h"
 
 namespace tandem {
 namespace {
@@ -94,25 +92,10 @@ std::vector<float> FloatsOf(const StoredTensor& tensor) {
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = ToFloat(Bf16{half_at(i)});
   } else {
     for (size_t i = 0; i < numbers.size(); ++i) {
-      numbers[i] = Fp8ToFloat(static_cast<uint8_t>(bytes[i]));
+      numbers[i] = Float8ToFloat(static_cast<uint8_t>(bytes[i]));
     }
   }
   return numbers;
-}
-
-float Fp8ToFloat(uint8_t code) {
-  static const auto table = [] {
-    std::array<float, 256> numbers;
-    for (int i = 0; i < 256; ++i) {
-      const int exponent = i >> 3 & 15, mantissa = i & 7;
-      float number = exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
-                                   : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10);
-      if ((i & 127) == 127) number = std::numeric_limits<float>::quiet_NaN();
-      numbers[static_cast<size_t>(i)] = i < 128 ? number : -number;
-    }
-    return numbers;
-  }();
-  return table[code];
 }
 
 }  // namespace tandem

@@ -52,7 +52,4 @@ class ModuleTensors {
 // The numbers of a tensor of F32, F16, BF16 or F8_E4M3. REQUIRES: one of these.
 std::vector<float> FloatsOf(const StoredTensor& tensor);
 
-// e4m3 without infinities.
-float Fp8ToFloat(uint8_t code);
-
 }  // namespace tandem

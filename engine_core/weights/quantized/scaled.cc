@@ -1,7 +1,6 @@
 // A number of 8 bits for each weight: weight I8 or F8_E4M3 [N, K], and scales for the tensor, for
 // each row, or for blocks of rows and columns. weight_scale_inv multiplies, despite its name.
 
-#include <algorithm>
 #include <cstring>
 
 #include "engine_core/weights/quantized/layouts.h"
@@ -15,14 +14,9 @@ StatusOr<DecodedMatrix> ReadNumbers(const ModuleTensors& tensors, MatrixShape sh
   const bool is_int8 = tensors.DTypeOf(kNumbers) == "I8";
   ASSIGN_OR_RETURN(const StoredTensor stored,
                    tensors.Get(kNumbers, is_int8 ? "I8" : "F8_E4M3", {shape.rows, shape.columns}));
-  // bfloat16 holds every e4m3 number exactly.
-  DecodedMatrix matrix(is_int8 ? DType::kI8 : DType::kBf16, shape.rows, shape.columns);
-  if (is_int8) {
-    std::memcpy(matrix.values.data(), stored.bytes().data(), matrix.values.size());
-    return matrix;
-  }
-  std::transform(stored.bytes().begin(), stored.bytes().end(), matrix.Row<Bf16>(0),
-                 [](std::byte code) { return ToBf16(Fp8ToFloat(static_cast<uint8_t>(code))); });
+  DecodedMatrix matrix(DType::kI8, shape.rows, shape.columns);
+  matrix.code_kind = is_int8 ? CodeKind::kInteger : CodeKind::kFloat8;
+  std::memcpy(matrix.values.data(), stored.bytes().data(), matrix.values.size());
   return matrix;
 }
 
