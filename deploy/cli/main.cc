@@ -71,7 +71,8 @@ int RunRemove(const std::vector<std::string>& args) { return RunHub("rm", args);
 // The engine core packs, with its flags.
 int RunPack(const std::vector<std::string>& args) {
   const tandem::StatusOr<std::vector<std::string>> words = tandem::PackWords(args);
-  if (words.ok() && words->front().starts_with('-')) {
+  const bool is_help = words.ok() && (words->front() == "-h" || words->front() == "--help");
+  if (is_help) {
     std::printf(
         "tandem pack MODEL OUT [flags]: loads the model and writes what loading computes\n"
         "\nThe flags are those of the program that loads it.\n");
