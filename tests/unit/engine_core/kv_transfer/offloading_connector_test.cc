@@ -17,6 +17,11 @@ namespace {
 
 constexpr int kLayers = 3;
 
+// Blocks of 4 tokens, in float32.
+int64_t KeyBytesOfBlock(int num_kv_heads, int head_dim) {
+  return int64_t{4 * sizeof(float)} * num_kv_heads * head_dim;
+}
+
 std::unique_ptr<KvCache> MakeCache(int32_t num_blocks) {
   const int64_t units = int64_t{2 * kLayers * 8} * num_blocks;  // 32 bytes of K in a layer's block
   auto memory = AllocateHost(DType::kI32, {&units, 1});
@@ -26,7 +31,7 @@ std::unique_ptr<KvCache> MakeCache(int32_t num_blocks) {
                             .head_dim = 2,
                             .block_size = 4,
                             .num_blocks = num_blocks};
-  return std::make_unique<KvCache>(spec, *std::move(memory));
+  return std::make_unique<KvCache>(spec, *std::move(memory), KeyBytesOfBlock);
 }
 
 // Its only work is the content of blocks.
@@ -190,7 +195,7 @@ TEST_CASE("offloading: blocks with more than keys and values are refused") {
   }
   auto memory = AllocateHost(DType::kI32, {&units, 1});
   REQUIRE(memory.ok());
-  const KvCache cache(spec, *std::move(memory));
+  const KvCache cache(spec, *std::move(memory), KeyBytesOfBlock);
   const auto made = OffloadingConnector::Create({.host_bytes = 1 << 20}, &cache);
   CHECK(made.status().code() == StatusCode::kUnimplemented);
 }
