@@ -1,0 +1,214 @@
+#include "engine_core/config_features.h"
+
+#include <algorithm>
+#include <string>
+
+#include "common/log.h"
+#include "common/strings.h"
+#include "kernels/compute_pool.h"
+
+namespace tandem {
+namespace {
+
+DraftReport DraftReportOf(std::string_view word) {
+  return word == "detailed"  ? DraftReport::kEveryStep
+         : word == "summary" ? DraftReport::kSummary
+                             : DraftReport::kNone;
+}
+
+// What has not been built for several ranks is refused by its flag's name.
+Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
+  const RankCounts& ranks = setup.ranks;
+  const std::string flag = ranks.tensor > 1 ? "--tensor-parallel-size" : "--pipeline-parallel-size";
+  if (setup.device == "cuda") {
+    return InvalidArgumentError(flag + ": is not built for --device cuda, only for cpu");
+  }
+  if (setup.runner.speculation.has_model()) {
+    return InvalidArgumentError("--speculative-config: a drafter with a model is not built for " +
+                                flag + " above 1");
+  }
+  if (config.enable_lora) {
+    return InvalidArgumentError("--enable-lora: is not built for " + flag + " above 1");
+  }
+  if (ranks.pipeline == 1) return OkStatus();
+  const auto refuse = [](const char* name) {
+    return InvalidArgumentError(std::string(name) +
+                                ": is not built for --pipeline-parallel-size above 1");
+  };
+  if (setup.runner.speculation.drafts()) return refuse("--speculative-config");
+  if (config.enable_prompt_embeds) return refuse("--enable-prompt-embeds");
+  if (config.async_scheduling == false) return refuse("--no-async-scheduling");
+  return OkStatus();
+}
+
+int NumEnginesOfHost(const EngineConfig& config) {
+  return static_cast<int>(std::max<int64_t>(1, config.data_parallel_size_local.value_or(1)));
+}
+
+}  // namespace
+
+// What has not been built for layers with a state is refused by its flag's name.
+Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup) {
+  if (model.recurrent.num_layers() == 0) return OkStatus();
+  const char* flag = setup.device == "cuda"              ? "--device cuda"
+                     : setup.runner.speculation.drafts() ? "--speculative-config"
+                                                         : nullptr;
+  if (flag == nullptr) return OkStatus();
+  return InvalidArgumentError(std::string(flag) +
+                              ": is not built for models with recurrent layers, which " +
+                              model.architecture + " has");
+}
+
+// The same for layers that differ in their heads.
+Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const EngineSetup& setup) {
+  if (!model.is_uneven()) return OkStatus();
+  const auto refuse = [&](const char* flag, const char* what) {
+    return InvalidArgumentError(std::string(flag) + ": is not built for models whose " + what +
+                                ", as those of " + model.architecture + " do");
+  };
+  if (setup.device == "cuda") return refuse("--device cuda", "layers differ in their heads");
+  if (config.enable_lora) return refuse("--enable-lora", "layers differ in their heads");
+  if (config.enable_prompt_embeds && model.uneven.input_size > 0) {
+    return refuse("--enable-prompt-embeds", "layers have embeddings of their own");
+  }
+  return OkStatus();
+}
+
+Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
+  ASSIGN_OR_RETURN(setup->runner.speculation, ParseSpeculativeConfig(config.speculative_config));
+  const SpeculativeConfig& speculation = setup->runner.speculation;
+  const DraftReport report = DraftReportOf(config.per_request_spec_decode_metrics);
+  if (!speculation.drafts()) {
+    if (report == DraftReport::kNone) return OkStatus();
+    return InvalidArgumentError("--per-request-spec-decode-metrics " +
+                                config.per_request_spec_decode_metrics +
+                                ": there are no drafts without --speculative-config");
+  }
+  if (setup->device == "cuda" && speculation.has_model()) {
+    return InvalidArgumentError(
+        "--speculative-config: a drafter with a model is not built for --device cuda, only for "
+        "cpu");
+  }
+  DraftConfig& drafts = setup->runner.limits.drafts;
+  drafts.num_speculative_tokens = speculation.num_speculative_tokens;
+  drafts.by_batch = speculation.by_batch;
+  drafts.report = report;
+  if (speculation.has_model()) {
+    drafts.num_lookahead_tokens = speculation.num_speculative_tokens;
+    // The token that a model takes in beyond the target's; a head's tokens are the target's.
+    drafts.num_input_slots = speculation.has_head() ? 0 : 1;
+  }
+  if (speculation.reads_next_token() && config.enable_prefix_caching) {
+    KvCacheConfig& cache = setup->engine.kv_cache;
+    cache.hashes_next_token = speculation.hashes_next_token;
+    cache.drops_last_found_block =
+        !speculation.hashes_next_token && speculation.drops_last_found_block;
+  }
+  return OkStatus();
+}
+
+Status SetAdapters(const EngineConfig& config, EngineSetup* setup) {
+  if (!config.enable_lora) {
+    if (config.max_cpu_loras || config.max_loras != 1 || config.max_lora_rank != "16") {
+      LOG_WARNING << "--max-loras, --max-lora-rank and --max-cpu-loras have no effect without "
+                     "--enable-lora";
+    }
+    return OkStatus();
+  }
+  if (setup->device == "cuda") {
+    return InvalidArgumentError("--enable-lora: is not built for --device cuda, only for cpu");
+  }
+  if (config.lora_dtype != "auto" && config.lora_dtype != DTypeName(setup->backend.dtype)) {
+    return InvalidArgumentError("--lora-dtype " + config.lora_dtype + ": must be --dtype, " +
+                                std::string(DTypeName(setup->backend.dtype)) + ", or auto");
+  }
+  const int64_t max_cpu_loras = config.max_cpu_loras.value_or(config.max_loras);
+  if (max_cpu_loras < config.max_loras) {
+    return InvalidArgumentError("--max-cpu-loras " + std::to_string(max_cpu_loras) +
+                                ": must not be below --max-loras " +
+                                std::to_string(config.max_loras));
+  }
+  setup->max_lora_rank = *ParseNumber<int64_t>(config.max_lora_rank);
+  setup->runner.enable_lora = true;
+  setup->engine.scheduler.max_loras = static_cast<int32_t>(config.max_loras);
+  setup->engine.max_cpu_loras = static_cast<int32_t>(max_cpu_loras);
+  return OkStatus();
+}
+
+Status CheckSleepMode(const EngineConfig& config, const EngineSetup& setup) {
+  if (!config.enable_sleep_mode) return OkStatus();
+  const auto refuse = [](const std::string& beside) {
+    return InvalidArgumentError("--enable-sleep-mode: is not built for " + beside);
+  };
+  if (setup.device == "cuda") return refuse("--device cuda, only for cpu");
+  if (config.enable_lora) return refuse("--enable-lora");
+  if (setup.runner.speculation.has_model()) {
+    return refuse("a drafter with a model (--speculative-config)");
+  }
+  return OkStatus();
+}
+
+Status SetRanks(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  setup->ranks = RankCountsOf(config);
+  setup->num_engines_of_host = NumEnginesOfHost(config);
+  const RankCounts& ranks = setup->ranks;
+  setup->splits_experts = config.enable_expert_parallel;
+  if (config.enable_expert_parallel && model.mixture_layers.empty()) {
+    return InvalidArgumentError("--enable-expert-parallel: the model has no experts");
+  }
+  if (config.enable_expert_parallel && ranks.tensor == 1) {
+    return InvalidArgumentError(
+        "--enable-expert-parallel: needs --tensor-parallel-size above 1, whose ranks share the "
+        "experts");
+  }
+  // Bound to CPUs, a rank has those that it may use; else all share what there is.
+  const int num_sharing = ranks.num_ranks() * setup->num_engines_of_host;
+  if (config.threads == 0 && config.cpu_bind.empty() && num_sharing > 1) {
+    setup->backend.num_threads = std::max(1, NumUsableCpus() / num_sharing);
+  }
+  if (ranks.num_ranks() == 1) return OkStatus();
+  RETURN_IF_ERROR(CheckRankFlags(config, *setup));
+  RETURN_IF_ERROR(CheckRanks(model, {.tensor_parallel_size = ranks.tensor,
+                                     .pipeline_parallel_size = ranks.pipeline,
+                                     .splits_experts = setup->splits_experts}));
+  if (ranks.pipeline == 1) return OkStatus();
+  setup->runner.limits.max_steps_in_flight = static_cast<size_t>(ranks.pipeline);
+  setup->engine.scheduler.num_pipeline_steps = ranks.pipeline;
+  setup->engine.async_scheduling = true;
+  return OkStatus();
+}
+
+// Blocks are copied as keys and values, in host memory. What is not built for that is refused by
+// its name.
+Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  ASSIGN_OR_RETURN(setup->kv_transfer,
+                   ParseKvTransferConfig(config.kv_transfer_config, config.kv_offloading_size));
+  if (setup->kv_transfer.connector == KvTransferConfig::Connector::kNone) return OkStatus();
+  const auto refuse = [&](const std::string& beside) {
+    const char* flag =
+        config.kv_offloading_size > 0 ? "--kv-offloading-size" : "--kv-transfer-config";
+    return InvalidArgumentError(std::string(flag) + ": is not built for " + beside);
+  };
+  if (setup->device == "cuda") return refuse("--device cuda, only for cpu");
+  if (setup->ranks.num_ranks() > 1) return refuse("several ranks");
+  if (config.enable_sleep_mode) return refuse("--enable-sleep-mode");
+  if (setup->runner.speculation.has_model()) {
+    return refuse("a drafter with a model (--speculative-config)");
+  }
+  if (!setup->engine.kv_cache.enable_prefix_caching) {
+    return refuse("an engine without a prefix cache");
+  }
+  if (model.recurrent.num_layers() > 0) {
+    return refuse("models with recurrent layers, which " + model.architecture + " has");
+  }
+  if (model.latent.kv_rank > 0) {
+    return refuse("models with latent attention, which " + model.architecture + " has");
+  }
+  if (setup->runner.limits.sliding_window > 0) {
+    return refuse("models whose layers all have a sliding window, as " + model.architecture);
+  }
+  setup->engine.scheduler.kv_load_failure_policy = setup->kv_transfer.load_failure_policy;
+  return OkStatus();
+}
+
+}  // namespace tandem

@@ -1,0 +1,23 @@
+#pragma once
+
+// Parts of MakeSetup: features that other flags or the model exclude, and kinds of models that
+// exclude features. Each takes what the parts before it have set up, in the order of MakeSetup.
+// Thread: main. Failure: INVALID_ARGUMENT that names the flag which is not built for another.
+
+#include "common/status.h"
+#include "engine_core/config.h"
+
+namespace tandem {
+
+// Needs the device.
+Status SetDrafts(const EngineConfig& config, EngineSetup* setup);
+Status SetAdapters(const EngineConfig& config, EngineSetup* setup);
+// Need the drafts too.
+Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup);
+Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const EngineSetup& setup);
+Status CheckSleepMode(const EngineConfig& config, const EngineSetup& setup);
+Status SetRanks(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup);
+// Needs all of them, prefix caching and the window.
+Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup);
+
+}  // namespace tandem
