@@ -64,7 +64,8 @@ std::string WithoutRoot(std::string path, std::string_view root) {
 Session::Session(HttpServer* server, Shard* shard, int fd, std::unique_ptr<Transport> transport)
     : server_(server),
       shard_(shard),
-      connection_(shard, fd, std::move(transport), [this] { PostClosed(); }) {}
+      connection_(shard, fd, std::move(transport), [this] { PostClosed(); }),
+      came_in_drain_(server->draining()) {}
 
 Session::~Session() { server_->Remove(this); }
 
@@ -82,6 +83,10 @@ Awaitable<void> Session::Run(std::shared_ptr<Session> self) {
 
 void Session::CloseIfIdle() {
   if (idle_ && connection_.in().empty()) connection_.MarkClosed();
+}
+
+void Session::CloseIfIdleBeforeDrain() {
+  if (!came_in_drain_) CloseIfIdle();
 }
 
 void Session::CloseIfLongIdle() {

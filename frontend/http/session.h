@@ -29,6 +29,9 @@ class Session : public std::enable_shared_from_this<Session> {
   static Awaitable<void> Run(std::shared_ptr<Session> self);
   // For the server's end: closes a connection that is between two requests.
   void CloseIfIdle();
+  // The same at the start of a drain, but not for a connection that came after it: it may be a
+  // probe's, whose request is under way.
+  void CloseIfIdleBeforeDrain();
   // If it has been so for retired_idle_s.
   void CloseIfLongIdle();
   void Cut() { connection_.MarkClosed(); }
@@ -75,6 +78,7 @@ class Session : public std::enable_shared_from_this<Session> {
   Shard* const shard_;
   Connection connection_;
   bool served_one_ = false;
+  const bool came_in_drain_;
   bool idle_ = false;  // waiting for the first byte of a request
   double idle_since_ = 0;
   bool in_exchange_ = false;
