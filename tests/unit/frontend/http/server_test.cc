@@ -910,6 +910,7 @@ TEST_CASE("cutting the open connections runs their handlers' OnClosed") {
 
 TEST_CASE("random and malformed bytes get a 4xx or a closed connection and affect no others") {
   ServerOptions options;
+  options.limits.keep_alive_s = 0.05;
   options.limits.head_s = 0.05;
   options.limits.body_s = 0.05;
   options.limits.linger_s = 0.01;
