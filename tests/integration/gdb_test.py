@@ -43,8 +43,12 @@ class Gdb(unittest.TestCase):
                                '"ignore_eos": true, "stream": true}',
                                {"Content-Type": "application/json", "X-Request-Id": f"one-{i}"})
             cls.streams.append(connection)
-        wait_for(lambda: cls.server.total("vllm:num_requests_waiting") == NUM_WAITING
-                 and cls.server.total("vllm:iteration_tokens_total_count") >= NUM_STEPS, "requests run and wait")
+        def num_steps():
+            return cls.server.total("vllm:iteration_tokens_total_count")
+        wait_for(lambda: cls.server.total("vllm:num_requests_waiting") == NUM_WAITING, "requests are sent")
+        # A request counts as waiting from then on; the step after the one under way has taken it in.
+        enough = max(NUM_STEPS, num_steps() + 2)
+        wait_for(lambda: num_steps() >= enough, "requests run and wait")
         # Stopped, so that what gdb finds does not change.
         cls.server.engines[0].send_signal(signal.SIGSTOP)
         cls.pids = {"tandem-frontend": cls.server.frontend.pid, "tandem-engine-core": cls.server.engines[0].pid}

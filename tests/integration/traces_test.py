@@ -328,7 +328,9 @@ class Exemplars(unittest.TestCase):
     def test_both_forms_have_the_same_series(self):
         with Server() as server:
             self.assertEqual(complete(server)[0], 200)
-            text = server.ask("GET", "/metrics")[1].decode()
+            # The engine replies to the first scrape with the phases of its start.
+            text = wait_for(lambda: (page := server.ask("GET", "/metrics")[1].decode()) and "engine_startup_seconds{" in page and page,
+                            "the engine has replied")
             named = set(re.findall(r"^([a-zA-Z0-9_:]+)(?=[ {])", text, re.M))
             samples = {sample.name for family in self.families(server).values() for sample in family.samples}
             self.assertEqual(named, samples)
