@@ -91,8 +91,10 @@ StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackAs(std::span<const Matri
                                                            WeightFormat format, bool is_gated) {
   const bool is_kept = format == WeightFormat::kStored;
   format = ResolveFormat(row_blocks, format);
-  if (is_kept && format == WeightFormat::kCompute && FindCodedShape(row_blocks)) {
-    return PackCoded(row_blocks, dtype_, is_gated, &pool_);
+  if (is_kept && format == WeightFormat::kCompute) {
+    ASSIGN_OR_RETURN(std::unique_ptr<PackedMatrix> coded,
+                     PackCoded(row_blocks, dtype_, is_gated, &pool_));
+    if (coded != nullptr) return coded;
   }
   if (format == WeightFormat::kCompute) return PackPanels(row_blocks, dtype_, is_gated, &pool_);
   if (format == WeightFormat::kStored) return PackBlocks(row_blocks, is_gated, &pool_);

@@ -40,10 +40,6 @@ struct CodedPanels {
   OwnedTensor memory;
 };
 
-// The shape that these stacked matrices have in common; nullopt: they are no codes, or differ in
-// more than their rows.
-std::optional<CodedShape> FindCodedShape(std::span<const MatrixSource> sources);
-
 class CpuMatrix final : public PackedMatrix {
  public:
   CpuMatrix(int64_t n, int64_t k, bool is_gated, int64_t k_units, OwnedTensor units)
@@ -110,7 +106,7 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const MatrixSour
                                                       ComputePool* pool);
 StatusOr<std::unique_ptr<PackedMatrix>> PackBlocks(std::span<const MatrixSource> row_blocks,
                                                    bool is_gated, ComputePool* pool);
-// REQUIRES: FindCodedShape.
+// Null: the stacked matrices are no codes, or differ in more than their rows.
 StatusOr<std::unique_ptr<PackedMatrix>> PackCoded(std::span<const MatrixSource> row_blocks,
                                                   DType dtype, bool is_gated, ComputePool* pool);
 

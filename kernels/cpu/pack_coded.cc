@@ -135,11 +135,6 @@ void FillPrefix(const MatrixSource& source, const CodeForm& form, uint8_t* memor
 
 }  // namespace
 
-std::optional<CodedShape> FindCodedShape(std::span<const MatrixSource> sources) {
-  const std::optional<CodeForm> form = FindCodeForm(sources);
-  return form ? std::optional(form->shape) : std::nullopt;
-}
-
 CodedPanels::CodedPanels(const CodedShape& coded_shape, OwnedTensor bytes)
     : shape(coded_shape), memory(std::move(bytes)) {}
 
@@ -169,8 +164,10 @@ float CodedPanels::Weight(int64_t n, int64_t k) const {
 
 StatusOr<std::unique_ptr<PackedMatrix>> PackCoded(std::span<const MatrixSource> row_blocks,
                                                   DType dtype, bool is_gated, ComputePool* pool) {
+  const std::optional<CodeForm> found = FindCodeForm(row_blocks);
+  if (!found) return std::unique_ptr<PackedMatrix>();
+  const CodeForm& form = *found;
   const StackedRows rows(row_blocks);
-  const CodeForm form = *FindCodeForm(row_blocks);
   const int64_t num_panels = CpuMatrix::NumPanels(rows.rows(), is_gated);
   const int64_t num_bytes = form.shape.PrefixBytes() + num_panels * form.shape.PanelBytes();
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kI8, {&num_bytes, 1}));
