@@ -123,6 +123,18 @@ Status CheckPairs(const ScoreRequest& request) {
   return InvalidArgumentError("Input lengths must be either 1:1, 1:N or N:N");
 }
 
+template <class... Fields>
+StatusOr<PoolingRequest> ParseInputs(Json body, const Fields&... fields) {
+  if (!body.is_object()) return NotAnObject(body);
+  PoolingRequest request;
+  BodyErrors errors;
+  if (IsAbsent(body, "input")) errors.AddForm("body.input", "is required");
+  (ParseFields<PoolingRequest>(body, fields, &request, &errors), ...);
+  LogUnknownFields(body, fields...);
+  RETURN_IF_ERROR(errors.Result());
+  return request;
+}
+
 StatusOr<ScoreRequest> ParsePairs(Json body, std::span<const ApiField<ScoreRequest>> own_fields,
                                   std::initializer_list<const char*> queries,
                                   std::initializer_list<const char*> documents) {
@@ -203,27 +215,11 @@ Status ParseTruncate(Json& value, CohereEmbedRequest* out) {
 }
 
 StatusOr<PoolingRequest> ParseEmbeddingRequest(Json body) {
-  if (!body.is_object()) return NotAnObject(body);
-  PoolingRequest request;
-  BodyErrors errors;
-  if (IsAbsent(body, "input")) errors.AddForm("body.input", "is required");
-  ParseFields<PoolingRequest>(body, kPoolingFields, &request, &errors);
-  ParseFields<PoolingRequest>(body, kEncodingFields, &request, &errors);
-  ParseFields<PoolingRequest>(body, kTaskFields, &request, &errors);
-  LogUnknownFields(body, kPoolingFields, kEncodingFields, kTaskFields);
-  RETURN_IF_ERROR(errors.Result());
-  return request;
+  return ParseInputs(std::move(body), kPoolingFields, kEncodingFields, kTaskFields);
 }
 
 StatusOr<PoolingRequest> ParseClassifyRequest(Json body) {
-  if (!body.is_object()) return NotAnObject(body);
-  PoolingRequest request;
-  BodyErrors errors;
-  if (IsAbsent(body, "input")) errors.AddForm("body.input", "is required");
-  ParseFields<PoolingRequest>(body, kPoolingFields, &request, &errors);
-  LogUnknownFields(body, kPoolingFields);
-  RETURN_IF_ERROR(errors.Result());
-  return request;
+  return ParseInputs(std::move(body), kPoolingFields);
 }
 
 StatusOr<ScoreRequest> ParseScoreRequest(Json body) {
