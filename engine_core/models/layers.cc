@@ -1,5 +1,6 @@
 #include "engine_core/models/layers.h"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -58,6 +59,18 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackStored(const LoadContext& context,
                   : context.backend.Pack(sources, format);
 }
 
+// A vector of what `change` makes of each stored number.
+template <class Change>
+StatusOr<OwnedTensor> LoadEach(const LoadContext& context, const std::string& name, int64_t size,
+                               Change change) {
+  return LoadNumbers(context, name, 0, size, [&](float* out) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
+    ConvertTensor(Tensor(out, DType::kF32, {size}), tensor.view());
+    std::transform(out, out + size, out, change);
+    return OkStatus();
+  });
+}
+
 }  // namespace
 
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const StoredMatrix> blocks,
@@ -100,22 +113,13 @@ StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const Store
 
 StatusOr<OwnedTensor> LoadVector(const LoadContext& context, const std::string& name, int64_t size,
                                  float offset) {
-  return LoadNumbers(context, name, 0, size, [&](float* out) -> Status {
-    ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
-    ConvertTensor(Tensor(out, DType::kF32, {size}), tensor.view());
-    for (int64_t i = 0; i < size; ++i) out[i] += offset;
-    return OkStatus();
-  });
+  return LoadEach(context, name, size, [offset](float stored) { return stored + offset; });
 }
 
 StatusOr<OwnedTensor> LoadScaledVector(const LoadContext& context, const std::string& name,
                                        int64_t size, double factor) {
-  return LoadNumbers(context, name, 0, size, [&](float* out) -> Status {
-    ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
-    ConvertTensor(Tensor(out, DType::kF32, {size}), tensor.view());
-    for (int64_t i = 0; i < size; ++i) out[i] = static_cast<float>(out[i] * factor);
-    return OkStatus();
-  });
+  return LoadEach(context, name, size,
+                  [factor](float stored) { return static_cast<float>(stored * factor); });
 }
 
 StatusOr<NormLayer> LoadRmsNorm(const LoadContext& context, const std::string& name, float offset) {
