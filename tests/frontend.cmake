@@ -87,7 +87,7 @@ tandem_test(property_api LABEL property SRCS
   property/api_test.cc property/messages_test.cc property/response_items_test.cc
   DEPS tandem_tests_support_api)
 tandem_test(golden_chat_templates LABEL golden SRCS golden/chat_templates_test.cc
-  DEPS frontend/chat frontend/processing)
+  DEPS frontend/chat frontend/processing tests/support/gzip)
 tandem_test(unit_chat LABEL unit SRCS
   unit/frontend/chat/chat_template_test.cc unit/frontend/chat/named_templates_test.cc
   cases/template_cases_test.cc DEPS frontend/chat)
@@ -97,7 +97,7 @@ tandem_test(unit_api_allocations LABEL unit SRCS unit/frontend/api/allocations_t
 tandem_test(property_http LABEL property SRCS property/http_request_test.cc DEPS frontend/http)
 
 tandem_test(golden_parsers LABEL golden SRCS golden/parsers_test.cc golden/tool_grammar_test.cc
-  DEPS frontend/parsers tests/support/files)
+  DEPS frontend/parsers tests/support/files tests/support/gzip)
 tandem_test(unit_parsers LABEL unit SRCS
   unit/frontend/parsers/message_parser_test.cc unit/frontend/parsers/text_source_test.cc unit/frontend/parsers/tool_grammar_test.cc
   unit/frontend/parsers/tool_formats_test.cc unit/frontend/parsers/tool_set_test.cc

@@ -3,16 +3,15 @@
 
 #include <cstdlib>
 #include <ctime>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <string_view>
 
 #include "frontend/chat/chat_template.h"
 #include "frontend/processing/input_processor.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>
 
@@ -24,11 +23,7 @@ using nlohmann::ordered_json;
 constexpr int64_t kNow = 1741529107;  // 2025-03-09T14:05:07 UTC
 
 std::string ReadFile(const std::string& path) {
-  std::ifstream in(TANDEM_GOLDEN_DIR "/chat_templates/" + path);
-  REQUIRE(in);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
+  return ReadGzipText(TANDEM_GOLDEN_DIR "/chat_templates/" + path);
 }
 
 void UseUtc() {

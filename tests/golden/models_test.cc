@@ -16,6 +16,7 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/golden_logits.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>
 
@@ -252,9 +253,7 @@ TEST_CASE("model goldens: bfloat16 logits on the cpu backend") {
 
 // Keys of config.json that no folder has: model_variants/make_variants.py.
 TEST_CASE("model goldens: the folders with changed configs, float32 logits on both backends") {
-  std::ifstream in(TANDEM_GOLDEN_DIR "/model_variants/variants.json");
-  REQUIRE(in);
-  const json variants = json::parse(in);
+  const json variants = ReadGzipJson(TANDEM_GOLDEN_DIR "/model_variants/variants.json");
   const size_t stride = variants["stride"];
   for (const json& variant : variants["cases"]) {
     const std::string name = variant["name"], base = variant["base"];

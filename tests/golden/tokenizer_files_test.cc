@@ -3,7 +3,6 @@
 // how: tests/golden/tokenizer_files/make.py.
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -21,12 +20,6 @@ namespace {
 using nlohmann::json;
 
 const std::string kFolder = TANDEM_GOLDEN_DIR "/tokenizer_files/";
-
-json ReadJson(const std::string& path) {
-  std::ifstream in(path);
-  REQUIRE(in);
-  return json::parse(in);
-}
 
 std::shared_ptr<const Tokenizer> Load(const json& variant) {
   const TempFolder folder;
@@ -61,9 +54,9 @@ std::string Streamed(const Tokenizer& tokenizer, const std::vector<TokenId>& ids
 
 TEST_CASE("Every kind of tokenizer file gives the recorded ids and texts") {
   const std::string name = GENERATE("tekken", "vocab_and_merges", "vocab_txt", "config_flags");
-  static const json texts = ReadJson(TANDEM_GOLDEN_DIR "/tokenizers/texts.json")["texts"];
+  static const json texts = ReadGzipJson(TANDEM_GOLDEN_DIR "/tokenizers/texts.json")["texts"];
   size_t num_texts = 0;
-  for (const json& variant : ReadJson(kFolder + name + "/goldens.json")) {
+  for (const json& variant : ReadGzipJson(kFolder + name + "/goldens.json")) {
     CAPTURE(name, variant["config"].dump(), variant.value("json_files", json()).dump());
     const auto tokenizer = Load(variant);
     CHECK(SpecialToken(*tokenizer, "bos_token") == variant["bos"]);
@@ -94,7 +87,7 @@ TEST_CASE("spiece.model is T5's: </s> ends a text, extra ids follow the pieces")
   std::filesystem::copy_file(from + "tokenizer.model", folder.PathOf("spiece.model"));
   const auto tokenizer = Tokenizer::Load(folder.path()).value();
   const auto model = Tokenizer::Load(from).value();
-  const json texts = ReadJson(TANDEM_GOLDEN_DIR "/tokenizers/texts.json")["texts"];
+  const json texts = ReadGzipJson(TANDEM_GOLDEN_DIR "/tokenizers/texts.json")["texts"];
   const TokenId end = tokenizer->TokenToId("</s>").value();
   for (const json& item : ReadGzipJson(from + "goldens.json")["encode"]) {
     const std::string text = texts[item[0].get<size_t>()];

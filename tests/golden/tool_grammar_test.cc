@@ -1,11 +1,11 @@
-// The recorded grammars of tests/golden/parsers/tool_requests.json: what vLLM holds a model to, for
-// each format of calls and each kind of request. Compared as JSON. With TANDEM_GOLDENS every
+// The recorded grammars of tests/golden/parsers/tool_requests.json.gz: what vLLM holds a model to,
+// for each format of calls and each kind of request. Compared as JSON. With TANDEM_GOLDENS every
 // format.
 
 #include "frontend/parsers/tool_grammar.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/gzip/gzip_lines.h"
 
-#include <fstream>
 #include <string>
 
 #include <catch2/catch.hpp>
@@ -20,9 +20,7 @@ Json ReadRecorded() {
   std::string path = std::string(TANDEM_GOLDEN_DIR) + "/parsers/tool_requests.json";
   if (const auto more = WholeGoldens()) path = *more + "/tool_parsers/requests.json";
   INFO(path);
-  std::ifstream file(path);
-  REQUIRE(file.good());
-  return Json::parse(file);
+  return Json::parse(ReadGzipText(path));
 }
 
 // The request's response_format, as the API's structured_outputs.

@@ -154,7 +154,7 @@ TEST_CASE("Tokenizer survives cut and changed bytes of tekken.json and lists of 
   const std::filesystem::path path = TANDEM_GOLDEN_DIR "/tokenizer_files/" + hurt;
   const TempFolder folder;
   for (const auto& entry : std::filesystem::directory_iterator(path.parent_path())) {
-    if (entry.path().filename() == "goldens.json") continue;
+    if (entry.path().extension() == ".gz") continue;
     std::ifstream in(entry.path());
     std::ostringstream whole;
     whole << in.rdbuf();

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes variants.json: what HF transformers computes for folders of tests/golden/models whose
+"""Writes variants.json.gz: what HF transformers computes for folders of tests/golden/models whose
 config.json says something else. Weights are the folder's, compute is float32 on the CPU.
 
     python make_variants.py        # needs torch and transformers; written with 5.19.0
@@ -7,6 +7,7 @@ config.json says something else. Weights are the folder's, compute is float32 on
 Each case: the folder, keys set and keys removed, the longest request the engine is loaded for, and
 for two prompts every STRIDE-th logit after the last token.
 """
+import gzip
 import json
 import os
 import pathlib
@@ -118,7 +119,7 @@ def main():
         print(spec["name"], len(prompts))
     lines = ",\n".join(json.dumps(one) for one in result)
     text = '{"stride": %d, "cases": [\n%s\n]}\n' % (STRIDE, lines)
-    (HERE / "variants.json").write_text(text)
+    (HERE / "variants.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 
 main()

@@ -4,6 +4,7 @@
 The full set has, beside each case's text and results, tokens and the recorded streams. Of the grammars of requests,
 every way to build one stays, and each format's spellings.
 """
+import gzip
 import json
 import pathlib
 import sys
@@ -44,4 +45,5 @@ def keeps(case):
 full = json.loads((pathlib.Path(sys.argv[1]) / "tool_parsers" / "requests.json").read_text())
 requests = ",\n".join(json.dumps({name: body})[1:-1] for name, body in full["requests"].items())
 cases = ",\n".join(json.dumps(case, ensure_ascii=False) for case in full["cases"] if keeps(case))
-(HERE / "tool_requests.json").write_text('{"requests": {\n' + requests + '\n}, "cases": [\n' + cases + "\n]}\n")
+text = '{"requests": {\n' + requests + '\n}, "cases": [\n' + cases + "\n]}\n"
+(HERE / "tool_requests.json.gz").write_bytes(gzip.compress(text.encode(), mtime=0))

@@ -4,13 +4,15 @@ that the real libraries give for the texts of ../tokenizers/texts.json.
     pip install transformers==5.23.0 tokenizers==0.23.3 mistral-common==1.13.1
     python3 make.py
 
-<name>/goldens.json: a list of variants; each is a folder with `files` (name: path from here) and
+<name>/goldens.json.gz: a list of variants; each is a folder with `files` (name: path from here) and
 `config`, the content of tokenizer_config.json, and `json_files` (name: content). Per variant:
 bos, eos: the tokens that its templates get;
 encode: [text or number of a text, ids without special tokens, ids with them; left out if equal];
 decode: [ids, text with special tokens, text without; left out if equal].
 """
 import base64
+import gzip
+import io
 import json
 import os
 import random
@@ -43,7 +45,9 @@ def train_bytes(size, split=None):
 
 
 def dump(path, value):
-    with open(path, "w") as out:
+    """A path of .gz is compressed, without the time of day."""
+    with gzip.GzipFile(path, "wb", mtime=0) if path.endswith(".gz") else open(path, "wb") as file:
+        out = io.TextIOWrapper(file, write_through=True)
         json.dump(value, out, separators=(",", ":"))
         out.write("\n")
 
@@ -140,7 +144,7 @@ def make_tekken():
     made = {"files": {"tekken.json": "tekken/tekken.json"}, "config": {}, "bos": "<s>",
             "eos": "</s>",
             **record(Tekken(folder + "/tekken.json"), OWN, range(len(TEXTS)))}
-    dump(folder + "/goldens.json", [made])
+    dump(folder + "/goldens.json.gz", [made])
 
 
 def make_bpe():
@@ -155,7 +159,7 @@ def make_bpe():
     files = {"vocab.json": "vocab_and_merges/vocab.json", "merges.txt": "vocab_and_merges/merges.txt"}
     some = range(0, len(TEXTS), 4)
     end = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
-    dump(folder + "/goldens.json", [
+    dump(folder + "/goldens.json.gz", [
         variant(files, {}, load=GPT2Tokenizer, numbers=range(len(TEXTS))),
         variant(files, {"tokenizer_class": "GPT2Tokenizer", "add_bos_token": True,
                         "add_prefix_space": True, **end}, numbers=some),
@@ -188,7 +192,7 @@ def make_word_piece():
         out.writelines(token + "\n" for token in by_id)
     files = {"vocab.txt": "vocab_txt/vocab.txt"}
     some = range(0, len(TEXTS), 4)
-    dump(folder + "/goldens.json", [
+    dump(folder + "/goldens.json.gz", [
         variant(files, {}, load=BertTokenizer, numbers=range(len(TEXTS))),
         variant(files, {"tokenizer_class": "BertTokenizer", "do_lower_case": False,
                         "tokenize_chinese_chars": False}, numbers=some),
@@ -219,7 +223,7 @@ def make_flags():
     made.append(variant(name, {**generic, "bos_token": "\u2581the", "eos_token": "</s>",
                                "additional_special_tokens": ["swrd", "\u2581and"]},
                         texts=["in the \u2581the x", "swrd and\u2581and swrd <tool_call>"]))
-    dump(HERE + "/config_flags/goldens.json", made)
+    dump(HERE + "/config_flags/goldens.json.gz", made)
 
 
 if __name__ == "__main__":

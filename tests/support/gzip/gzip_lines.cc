@@ -33,8 +33,12 @@ std::vector<nlohmann::json> ReadGzipLines(const std::string& path) {
   return lines;
 }
 
+std::string ReadGzipText(const std::string& path) {
+  return ReadText(std::filesystem::exists(path) ? path : path + ".gz");
+}
+
 nlohmann::json ReadGzipJson(const std::string& path) {
-  return nlohmann::json::parse(ReadText(std::filesystem::exists(path) ? path : path + ".gz"));
+  return nlohmann::json::parse(ReadGzipText(path));
 }
 
 }  // namespace tandem

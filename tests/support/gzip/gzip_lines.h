@@ -11,7 +11,10 @@ namespace tandem {
 // The lines of a file, each parsed.
 std::vector<nlohmann::json> ReadGzipLines(const std::string& path);
 
-// The one value of the file path, or of path.gz where that is there instead.
+// The file path, or path.gz where that is there instead.
+std::string ReadGzipText(const std::string& path);
+
+// The one value of such a file.
 nlohmann::json ReadGzipJson(const std::string& path);
 
 }  // namespace tandem
