@@ -3,6 +3,7 @@
 #include <type_traits>
 
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/codec_tensor.h"
 #include "proto_msgpack/fields.h"
 #include "proto_msgpack/msgpack_reader.h"
 #include "proto_msgpack/prefix_cache_stats.h"
@@ -60,29 +61,6 @@ std::string_view NormalizedDtype(std::string_view dtype) {
   if (dtype == "<f4" || dtype == "float32") return "f4";
   if (dtype == "<f8" || dtype == "float64") return "f8";
   return "";
-}
-
-// With the dtype as the sender spells it.
-TensorView UnpackTensor(MsgpackReader& r) {
-  TensorView view;
-  if (r.ArraySize() != 3) r.Fail("expected [dtype, shape, data]");
-  view.dtype = r.String();
-  const uint32_t dimensions = r.ArraySize();
-  if (dimensions > 3) r.Fail("expected an array of few dimensions");
-  for (uint32_t i = 0; i < dimensions && r.ok(); ++i) view.shape.push_back(r.IntIn(0, 1 << 30));
-  if (r.NextIsInt()) {
-    const int64_t index = r.Int();
-    if (index < 1 || index > static_cast<int64_t>(r.aux_frames().size())) {
-      r.Fail("array data points at a frame that is not there");
-    } else {
-      view.data = r.aux_frames()[static_cast<size_t>(index - 1)];
-    }
-  } else {
-    int8_t type = kExtRawView;
-    view.data = r.Ext(&type);
-    if (type != kExtRawView) r.Fail("expected Ext type 3");
-  }
-  return view;
 }
 
 // dtype keeps the letter and size ("i4") of either spelling.
@@ -344,6 +322,30 @@ Status Decode(Frames frames, EngineStatus* record) { return DecodeRecord(frames,
 Status Decode(Frames frames, InitMessage* record) { return DecodeRecord(frames, record); }
 Status Decode(Frames frames, EngineCoreReadyResponse* record) {
   return DecodeRecord(frames, record);
+}
+
+TensorView UnpackTensor(MsgpackReader& r, uint32_t max_dimensions) {
+  TensorView view;
+  if (r.ArraySize() != 3) r.Fail("expected [dtype, shape, data]");
+  view.dtype = r.String();
+  const uint32_t dimensions = r.ArraySize();
+  if (dimensions > max_dimensions) r.Fail("expected an array of few dimensions");
+  for (uint32_t i = 0; i < dimensions && r.ok(); ++i) {
+    view.shape.push_back(r.IntIn(0, kMaxArraySize));
+  }
+  if (r.NextIsInt()) {
+    const int64_t index = r.Int();
+    if (index < 1 || index > static_cast<int64_t>(r.aux_frames().size())) {
+      r.Fail("array data points at a frame that is not there");
+    } else {
+      view.data = r.aux_frames()[static_cast<size_t>(index - 1)];
+    }
+  } else {
+    int8_t type = kExtRawView;
+    view.data = r.Ext(&type);
+    if (type != kExtRawView) r.Fail("expected Ext type 3");
+  }
+  return view;
 }
 
 StatusOr<TensorView> DecodeTensor(const RawValue& value, std::span<const std::string> aux_frames) {

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/codec_tensor.h"
 #include "proto_msgpack/fields.h"
 #include "proto_msgpack/prefix_cache_stats.h"
 
@@ -15,7 +16,6 @@ static_assert(std::endian::native == std::endian::little, "arrays are sent as th
 
 // ---- Bytes out ----
 
-constexpr size_t kInlineArrayBytes = 256;  // larger arrays travel as frames of their own
 constexpr char kNil = '\xc0';
 constexpr char kEmptyArray = '\x90';
 constexpr char kEmptyMap = '\x80';

@@ -8,5 +8,6 @@ tandem_test(unit_wire_endpoint LABEL unit SRCS unit/proto_msgpack/wire_endpoint_
   unit/proto_msgpack/tcp_keys_test.cc
   DEPS proto_msgpack tests/support cppzmq)
 target_include_directories(unit_wire_endpoint PRIVATE unit/proto_msgpack)
+tandem_test(unit_multimodal_wire LABEL unit SRCS unit/proto_msgpack/multimodal_test.cc DEPS proto_msgpack tests/support)
 tandem_test(property_codec LABEL property SRCS property/codec_test.cc
   unit/proto_msgpack/allocations_test.cc DEPS proto_msgpack tests/support tests/support/heap)

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/multimodal.h"
 #include "tests/fuzz/fuzz_input.h"
 #include "tests/fuzz/wire_record.h"
 
@@ -29,6 +30,16 @@ void CheckRecord(uint8_t type, const Record& record) {
   CheckSendsAgain(record, encode, decode);
 }
 
+void CheckFeatures(const EngineCoreRequest& request) {
+  const auto features = DecodeFeatures(request);
+  if (!features.ok()) return;
+  EngineCoreRequest again;
+  EncodeFeatures(*features, &again);
+  const auto read = DecodeFeatures(again);
+  CHECK(read.ok()) << read.status().ToString();
+  CHECK(*read == *features);
+}
+
 }  // namespace
 }  // namespace tandem::wire
 
@@ -46,6 +57,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (const auto* request = std::get_if<EngineCoreRequest>(&*input)) {
     CheckRecord(type, *request);
     (void)DecodeTensor(request->prompt_embeds, request->aux_frames);
+    CheckFeatures(*request);
   } else if (const auto* abort = std::get_if<AbortRequest>(&*input)) {
     CheckRecord(type, *abort);
   } else if (const auto* call = std::get_if<UtilityRequest>(&*input)) {
