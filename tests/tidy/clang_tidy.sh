@@ -9,7 +9,7 @@ build=${BUILD:-build/dev}
 tool=$(command -v clang-tidy-19 || command -v clang-tidy) || { echo "SKIPPED: clang-tidy is not installed"; exit 0; }
 [ -e "$build/compile_commands.json" ] || { echo "SKIPPED: no $build/compile_commands.json (cmake --preset dev)"; exit 0; }
 
-folders='^(common|proto_msgpack|frontend|engine_core|kernels|grammar|gguf|deploy/cli)/.*\.cc$'
+folders='^(common|proto_msgpack|frontend|engine_core|kernels|grammar|media|gguf|pooling|deploy/cli)/.*\.cc$'
 if [ "${1:-}" = --all ]; then
   files=$(git ls-files '*.cc')
 elif [ $# -gt 0 ]; then

@@ -15,7 +15,7 @@ import words
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAX_TREE_BYTES = 44 << 20
-CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "grammar", "gguf", "pooling", "deploy/cli"]
+CODE_FOLDERS = ["common", "proto_msgpack", "frontend", "engine_core", "kernels", "grammar", "media", "gguf", "pooling", "deploy/cli"]
 
 # (rule, pattern, path prefixes where the pattern may occur). Applies to C++ code outside tests.
 RULES = [
