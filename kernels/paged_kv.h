@@ -101,44 +101,20 @@ struct LayerKv {
 
 class KvCache {
  public:
-  KvCache(const KvCacheSpec& spec, OwnedTensor memory, const KeyBytes& key_bytes)
-      : spec_(spec), memory_(std::move(memory)) {
-    for (int i = 0; i <= spec.num_layers; ++i) {
-      key_begin_.push_back(spec.key_bytes_per_block(i, key_bytes) * spec.num_blocks);
-    }
-  }
+  // memory: spec.num_blocks times spec.bytes_per_block(key_bytes).
+  KvCache(const KvCacheSpec& spec, OwnedTensor memory, const KeyBytes& key_bytes);
 
   const KvCacheSpec& spec() const { return spec_; }
   int64_t num_bytes() const { return memory_.view().NumBytes(); }
-  LayerKv layer(int layer) const {
+  const LayerKv& layer(int layer) const {
     CHECK(layer >= 0 && layer < spec_.num_layers) << "layer " << layer;
-    const LayerMemory memory = spec_.memory_of(layer);
-    LayerKv result = {.num_kv_heads = memory.num_kv_heads,
-                      .head_dim = memory.head_dim,
-                      .block_size = spec_.block_size,
-                      .num_blocks = spec_.num_blocks,
-                      .format = spec_.format,
-                      .is_latent = spec_.is_latent};
-    const int64_t vectors = spec_.vectors_per_head();
-    auto* base = static_cast<std::byte*>(memory_.view().data);
-    if (memory.has_kv || memory.kv_of >= 0) {
-      const auto from = static_cast<size_t>(memory.has_kv ? layer : memory.kv_of);
-      result.k = base + vectors * key_begin_[from];
-      result.v = static_cast<std::byte*>(result.k) +
-                 (vectors - 1) * (key_begin_[from + 1] - key_begin_[from]);
-    }
-    if (memory.has_state) {
-      result.states = reinterpret_cast<float*>(base + vectors * key_begin_.back()) +
-                      spec_.num_with_state(layer) * spec_.num_blocks * spec_.state_size;
-      result.state_size = spec_.state_size;
-    }
-    return result;
+    return layers_[static_cast<size_t>(layer)];
   }
 
  private:
   KvCacheSpec spec_;
-  OwnedTensor memory_;              // per layer K, then V of equal size; then the states, per layer
-  std::vector<int64_t> key_begin_;  // [num_layers + 1]: bytes of the keys of the layers before
+  OwnedTensor memory_;           // per layer K, then V of equal size; then the states, per layer
+  std::vector<LayerKv> layers_;  // views of it
 };
 
 // One step's batch: the new tokens (queries) of all its requests, one after another.
