@@ -156,7 +156,8 @@ ModelSourceOptions SourceOf(const EngineConfig& config, const ModelConfig& model
           .formats = setup.formats,
           .ranks = ranks,
           .splits_experts = setup.splits_experts,
-          .makes_logits = !setup.runner.limits.pooling};
+          .makes_logits = !setup.runner.limits.pooling,
+          .kv_format = setup.runner.kv_format};
 }
 
 // What is mapped becomes resident only as it is read.

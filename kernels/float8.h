@@ -1,6 +1,6 @@
 #pragma once
 
-// e4m3 without infinities (float8_e4m3fn): numbers of weights and of their scales.
+// e4m3 without infinities (float8_e4m3fn): numbers of weights, their scales and the KV cache.
 // Pure; any thread. Static, because kernels of several instruction sets include it: a function of
 // theirs must not be taken for another file's.
 

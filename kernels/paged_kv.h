@@ -17,8 +17,8 @@ namespace tandem {
 
 // How keys and values are stored. kCompute: in the backend's compute type. kInt8: each token's K of
 // a head rounded to int8 in [-127, 127] with a float32 scale of its own, max |K| / 127, and V
-// likewise.
-enum class KvFormat { kCompute, kInt8 };
+// likewise. kFloat8: K over the layer's k_scale and V over its v_scale, as e4m3 (kernels/float8.h).
+enum class KvFormat { kCompute, kInt8, kFloat8 };
 
 // What a layer keeps: keys and values of each token, one state per block
 // (kernels/recurrence.h), or both.
@@ -53,6 +53,11 @@ struct KvCacheSpec {
     if (memory.num_kv_heads == 0) memory.num_kv_heads = num_kv_heads;
     if (memory.head_dim == 0) memory.head_dim = head_dim;
     return memory;
+  }
+  // The layer whose keys and values this one reads.
+  int kv_owner(int layer) const {
+    const int kv_of = layers.empty() ? -1 : layers[static_cast<size_t>(layer)].kv_of;
+    return kv_of >= 0 ? kv_of : layer;
   }
   // Of the first `count` layers.
   int num_with_kv(int count) const {
@@ -97,6 +102,7 @@ struct LayerKv {
   bool is_latent = false;   // then v is k
   float* states = nullptr;  // [num_blocks, state_size]
   int64_t state_size = 0;
+  float k_scale = 1, v_scale = 1;  // of kFloat8: the checkpoint's, set by the caller
 };
 
 class KvCache {

@@ -15,6 +15,7 @@ Status ModelSource::Open() {
 StatusOr<std::unique_ptr<Model>> ModelSource::Load(Backend* backend, AdapterSites* adapter_sites) {
   RETURN_IF_ERROR(Open());
   LoadContext context = {options_.config, options_.limits, *weights_, *backend, options_.formats};
+  context.kv_format = options_.kv_format;
   context.adapter_sites = adapter_sites;
   context.makes_logits = options_.makes_logits;
   if (RankGroup* ranks = options_.ranks; ranks != nullptr) {

@@ -28,6 +28,7 @@ struct ModelSourceOptions {
   RankGroup* ranks = nullptr;  // null: there is one
   bool splits_experts = false;
   bool makes_logits = true;  // LoadContext's
+  KvFormat kv_format = KvFormat::kCompute;
 };
 
 class ModelSource {

@@ -27,6 +27,8 @@ struct LoadContext {
   Weights& weights;
   Backend& backend;
   WeightFormats formats = {};
+  // Of the cache that the model will use: scales are read for kFloat8 alone.
+  KvFormat kv_format = KvFormat::kCompute;
   RankShare stage = {};  // which of the model's layers to load
   RankShare share = {};  // which output rows of each of them
   // The ranks of the stage, which outlive the model; null: there is one.

@@ -9,14 +9,18 @@ StatusOr<std::unique_ptr<Stage>> Stage::Load(const LoadContext& context, Decoder
   const std::string layers_prefix = options.layers + ".";
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context, std::move(options)));
   std::vector<std::unique_ptr<Layer>> layers;
+  std::vector<KvScales> kv_scales;
   const Slice slice = LayersOf(context.config.num_layers, context.stage);
   for (int64_t i = slice.begin; i < slice.end(); ++i) {
     ASSIGN_OR_RETURN(std::unique_ptr<Layer> layer,
                      load_layer({.idx = i, .prefix = layers_prefix + std::to_string(i)}));
     layers.push_back(std::move(layer));
+    ASSIGN_OR_RETURN(const KvScales scales,
+                     LoadKvScales(context, layers_prefix + std::to_string(i)));
+    kv_scales.push_back(scales);
   }
-  return std::unique_ptr<Stage>(
-      new Stage(std::move(decoder), std::move(layers), context.stage.is_first()));
+  return std::unique_ptr<Stage>(new Stage(std::move(decoder), std::move(layers),
+                                          std::move(kv_scales), context.stage.is_first()));
 }
 
 Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidden) {
@@ -35,9 +39,14 @@ Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidd
   };
   // Where nothing is read in a later step, the layers take turns in the memory of one.
   const bool shares_kv = step.kv_cache->spec().num_layers == 1;
-  for (const auto& layer : layers_) {
+  for (size_t i = 0; i < layers_.size(); ++i) {
     fill_taps();
-    layer->Run(&decoder_, step.kv_cache->layer(shares_kv ? 0 : layer_idx), *step.plan);
+    LayerKv kv = step.kv_cache->layer(shares_kv ? 0 : layer_idx);
+    const int owner = shares_kv ? layer_idx : step.kv_cache->spec().kv_owner(layer_idx);
+    const KvScales& scales = kv_scales_[static_cast<size_t>(owner - first_layer)];
+    kv.k_scale = scales.k;
+    kv.v_scale = scales.v;
+    layers_[i]->Run(&decoder_, kv, *step.plan);
     ++layer_idx;
   }
   fill_taps();

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "engine_core/models/decoder.h"
+#include "engine_core/models/kv_scales.h"
 #include "engine_core/models/load_context.h"
 
 namespace tandem {
@@ -64,11 +65,16 @@ class Stage {
   Decoder& decoder() { return decoder_; }
 
  private:
-  Stage(Decoder decoder, std::vector<std::unique_ptr<Layer>> layers, bool is_first)
-      : decoder_(std::move(decoder)), layers_(std::move(layers)), is_first_(is_first) {}
+  Stage(Decoder decoder, std::vector<std::unique_ptr<Layer>> layers,
+        std::vector<KvScales> kv_scales, bool is_first)
+      : decoder_(std::move(decoder)),
+        layers_(std::move(layers)),
+        kv_scales_(std::move(kv_scales)),
+        is_first_(is_first) {}
 
   Decoder decoder_;
   std::vector<std::unique_ptr<Layer>> layers_;
+  std::vector<KvScales> kv_scales_;  // of the layers
   bool is_first_;
 };
 

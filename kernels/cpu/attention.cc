@@ -69,6 +69,9 @@ void CpuOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkR
   task.k = kv.k;
   task.v = kv.v;
   task.kv_is_int8 = kv.format == KvFormat::kInt8;
+  task.kv_is_float8 = kv.format == KvFormat::kFloat8;
+  task.k_scale = kv.k_scale;
+  task.v_scale = kv.v_scale;
   task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
   task.num_kv_heads = kv.num_kv_heads;
   task.head_dim = kv.head_dim;
@@ -112,6 +115,8 @@ void CpuOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tenso
   RopeTask& key = task.key;
   key.k = kv.k;
   key.kv_is_int8 = kv.format == KvFormat::kInt8;
+  key.kv_is_float8 = kv.format == KvFormat::kFloat8;
+  key.k_scale = kv.k_scale;
   key.num_kv_heads = 1;
   key.head_dim = kv.head_dim;
   key.padded_dim = static_cast<int>(PaddedHeadDim(kv.head_dim));
@@ -143,6 +148,9 @@ void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv&
   task.k = kv.k;
   task.v = kv.v;
   task.kv_is_int8 = kv.format == KvFormat::kInt8;
+  task.kv_is_float8 = kv.format == KvFormat::kFloat8;
+  task.k_scale = kv.k_scale;
+  task.v_scale = kv.v_scale;
   task.is_latent = kv.is_latent;
   task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
   task.num_kv_heads = kv.num_kv_heads;

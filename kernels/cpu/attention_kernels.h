@@ -8,6 +8,7 @@
 // loop of linear_kernels.h. A row takes part in exactly the tiles that hold a key it sees, always
 // whole tiles in ascending order, so its bits depend on its own position and keys only.
 
+#include "kernels/cpu/float8_kernels.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/math_kernels.h"
 #include "kernels/cpu/norm_kernels.h"
@@ -28,7 +29,7 @@ struct AttentionScratch {
   float* sums;                      // [rows][padded_dim], sum of weight * V
   float* totals;                    // [rows][16], sum of weights by lane
   float* maxima;                    // [rows][16], lane 0 only
-  // Of an int8 cache, for this step:
+  // Of a cache of int8 or float8, for this step:
   typename Type::Element* k;  // [kStepTiles] tiles
   typename Type::Element* v;
   float* k_scales;  // [kStepTokens]
@@ -178,7 +179,7 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
   for (int v = 0; v < kStepVecs; ++v) {
     score[v] = Mul(Load(scratch.scores + row * kStepTokens + v * kVecLanes), Set1(task.scale));
   }
-  if (task.kv_is_int8) {
+  if (task.kv_is_int8 || task.kv_is_float8) {
     TANDEM_UNROLL
     for (int v = 0; v < kStepVecs; ++v) {
       score[v] = Mul(score[v], Load(scratch.k_scales + v * kVecLanes));
@@ -215,7 +216,7 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
   for (int v = 0; v < kStepVecs; ++v) {
     Vec weight = Exp(Sub(score[v], Set1(*maximum)));
     total = Add(total, weight);
-    if (task.kv_is_int8) {
+    if (task.kv_is_int8 || task.kv_is_float8) {
       // A hidden slot may hold anything, a NaN scale included.
       const Vec scales = Load(scratch.v_scales + v * kVecLanes);
       weight = Mul(weight, kAll ? scales
@@ -236,6 +237,16 @@ void WidenTile(const void* cache, int64_t tile, int64_t padded_dim, typename Typ
   const int64_t count = kTileTokens * padded_dim;
   for (int64_t i = 0; i < count; i += kVecLanes) Store(numbers + i, LoadBytes(bytes + i));
   __builtin_memcpy(scales, bytes + count, kTileTokens * sizeof(float));
+}
+
+// The same of a float8 tile, whose tokens share a scale.
+template <class Type>
+void WidenFloat8Tile(const void* cache, int64_t tile, int64_t padded_dim, float scale,
+                     typename Type::Element* numbers, float* scales) {
+  const auto* codes = static_cast<const uint8_t*>(cache) + tile * Float8TileBytes(padded_dim);
+  const int64_t count = kTileTokens * padded_dim;
+  for (int64_t i = 0; i < count; i += kVecLanes) Store(numbers + i, LoadFloat8s(codes + i));
+  for (int64_t i = 0; i < kTileTokens; ++i) scales[i] = scale;
 }
 
 // A K tile in the order of a V tile. kStep numbers of a token lie side by side in the one, those of
@@ -336,16 +347,23 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
       const int64_t tile_idx = int64_t{item.blocks[key / block_tokens]} * task.tiles_per_block +
                                key % block_tokens / kTileTokens;
       const int64_t cache_tile = tile_idx * task.num_kv_heads + kv_head;
-      if (task.kv_is_int8) {
+      if (task.kv_is_int8 || task.kv_is_float8) {
         Element* k = scratch.k + int64_t{number} * kTileTokens * dim;
         Element* v = scratch.v + int64_t{number} * kTileTokens * dim;
         const int in_step = number * kTileTokens;
-        WidenTile<Type>(task.k, cache_tile, dim, k, scratch.k_scales + in_step);
+        const auto widen = [&](const void* cache, float scale, Element* numbers, float* scales) {
+          if (task.kv_is_int8) {
+            WidenTile<Type>(cache, cache_tile, dim, numbers, scales + in_step);
+          } else {
+            WidenFloat8Tile<Type>(cache, cache_tile, dim, scale, numbers, scales + in_step);
+          }
+        };
+        widen(task.k, task.k_scale, k, scratch.k_scales);
         if (task.is_latent) {
           __builtin_memcpy(scratch.v_scales + in_step, scratch.k_scales + in_step,
                            kTileTokens * sizeof(float));
         } else {
-          WidenTile<Type>(task.v, cache_tile, dim, v, scratch.v_scales + in_step);
+          widen(task.v, task.v_scale, v, scratch.v_scales);
         }
         tile.k = reinterpret_cast<const uint32_t*>(k);
         tile.v = reinterpret_cast<const uint32_t*>(v);
@@ -357,7 +375,7 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
         Element* v = scratch.v + int64_t{number} * kTileTokens * dim;
         TransposeTile<Type>(tile.k, dim, reinterpret_cast<uint32_t*>(v));
         tile.v = reinterpret_cast<const uint32_t*>(v);
-      } else if (!task.kv_is_int8) {
+      } else if (!task.kv_is_int8 && !task.kv_is_float8) {
         // A single query is done with K before the hardware would have fetched V.
         for (int64_t u = 0; item.num_queries == 1 && u < tile_units; u += kVecLanes) {
           __builtin_prefetch(tile.v + u);

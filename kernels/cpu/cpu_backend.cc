@@ -118,8 +118,9 @@ KeyBytes KeyBytesOf(const KvCacheSpec& spec, DType dtype) {
   return [tiles = spec.block_size / kTileTokens, format = spec.format, dtype](int num_kv_heads,
                                                                               int head_dim) {
     const int64_t dim = PaddedHeadDim(head_dim);
-    const int64_t tile_bytes =
-        format == KvFormat::kInt8 ? Int8TileBytes(dim) : kTileTokens * dim * SizeOf(dtype);
+    const int64_t tile_bytes = format == KvFormat::kInt8     ? Int8TileBytes(dim)
+                               : format == KvFormat::kFloat8 ? Float8TileBytes(dim)
+                                                             : kTileTokens * dim * SizeOf(dtype);
     return int64_t{num_kv_heads} * tiles * tile_bytes;
   };
 }

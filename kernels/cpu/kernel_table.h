@@ -132,6 +132,8 @@ struct RopeTask {
   void* k = nullptr;  // the layer's cache
   void* v = nullptr;
   bool kv_is_int8 = false;
+  bool kv_is_float8 = false;
+  float k_scale = 1, v_scale = 1;  // of float8
   int num_heads = 0;
   int num_kv_heads = 0;
   int head_dim = 0;
@@ -167,8 +169,8 @@ struct LatentTask {
 
 // The KV cache of a layer, as units. K tile of a head: [padded_dim / k_step][32]; V tile:
 // [32 / k_step][padded_dim]. Tile j of block b, head h: ((b * tiles_per_block + j) * heads + h).
-// int8: each number is a byte; the scales of the tile's tokens follow them. Latent: a K tile is the
-// V tile, too, once its numbers stand in the other order.
+// int8: each number is a byte; the scales of the tile's tokens follow them. float8: each number is
+// a byte. Latent: a K tile is the V tile, too, once its numbers stand in the other order.
 struct AttentionTask {
   const void* q = nullptr;
   int64_t q_stride = 0;  // elements
@@ -177,6 +179,8 @@ struct AttentionTask {
   const void* k = nullptr;
   const void* v = nullptr;
   bool kv_is_int8 = false;
+  bool kv_is_float8 = false;
+  float k_scale = 1, v_scale = 1;  // of float8
   bool is_latent = false;
   int num_heads = 0;
   int num_kv_heads = 0;
@@ -272,6 +276,8 @@ struct KernelTable {
 const KernelTable& ScalarKernels();
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Bf16Kernels();
+
+constexpr int64_t Float8TileBytes(int64_t padded_dim) { return kTileTokens * padded_dim; }
 
 constexpr int64_t Int8TileBytes(int64_t padded_dim) {
   return kTileTokens * (padded_dim + int64_t{sizeof(float)});

@@ -5,6 +5,7 @@
 
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/norm_kernels.h"
+#include "kernels/float8.h"
 
 namespace tandem {
 namespace {
@@ -103,6 +104,14 @@ void WriteKv(const RopeTask& task, const float* head, int64_t slot, int kv_head,
   const int64_t tile = slot / kTileTokens * task.num_kv_heads + kv_head;
   const int64_t in_tile = slot % kTileTokens;
   void* cache = is_k ? task.k : task.v;
+  if (task.kv_is_float8) {
+    alignas(64) uint8_t codes[kMaxHeadDim];
+    const float scale = is_k ? task.k_scale : task.v_scale;
+    for (int64_t i = 0; i < task.head_dim; ++i) codes[i] = FloatToFloat8(head[i] / scale);
+    auto* to = static_cast<uint8_t*>(cache) + tile * Float8TileBytes(task.padded_dim);
+    Scatter<Type>(codes, task, in_tile, is_k, to);
+    return;
+  }
   if (task.kv_is_int8) {
     alignas(64) int8_t bytes[kMaxHeadDim];
     auto* to = static_cast<int8_t*>(cache) + tile * Int8TileBytes(task.padded_dim);

@@ -26,9 +26,10 @@ constexpr int64_t kMaxSplitBlocks = 512;  // items times splits
 constexpr int64_t kBlocksPerMultiprocessor = 4;
 constexpr int kItemWords = sizeof(CudaAttentionItem) / sizeof(int32_t);
 
-template <class T>
+// Kv: of the cache.
+template <class T, class Kv>
 __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t q_stride,
-                                const T* k_cache, const T* v_cache, AttentionArgs args) {
+                                const Kv* k_cache, const Kv* v_cache, AttentionArgs args) {
   WaitForPreviousKernel();
   __shared__ float queries[kRows][kMaxHeadDim];
   __shared__ float keys[kTileKeys][kMaxHeadDim + 1];  // +1: rows start in different banks
@@ -82,8 +83,8 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
             ((block * args.num_kv_heads + kv_head) * args.block_size + key % args.block_size) *
                 dim +
             i % dim;
-        k = LoadFloat(k_cache + at);
-        v = LoadFloat(v_cache + at);
+        k = LoadFloat(k_cache + at) * args.k_scale;
+        v = LoadFloat(v_cache + at) * args.v_scale;
       }
       keys[i / dim][i % dim] = k;
       values[i / dim][i % dim] = v;
@@ -242,7 +243,9 @@ void CudaOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv
                                const AttentionOptions& options, const AttentionPlan& generic_plan) {
   const auto& plan = static_cast<const CudaAttentionPlan&>(generic_plan);
   if (plan.num_items == 0) return;
-  const bool is_plain = options.chunk == 0 && options.sinks.empty() && options.slopes.empty();
+  // Only the kernel for all shapes reads float8.
+  const bool is_plain = kv.format == KvFormat::kCompute && options.chunk == 0 &&
+                        options.sinks.empty() && options.slopes.empty();
   if (plan.uses_flashinfer && is_plain && AttendByFlashInfer(out, q, kv, options, plan)) return;
   AttendItems(out, q, kv, options, plan, plan.num_items, plan.is_decode);
 }
@@ -264,16 +267,23 @@ void CudaOps::AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
                         .chunk = options.chunk,
                         .sinks = options.sinks.empty() ? nullptr : options.sinks.Data<float>(),
                         .slopes = options.slopes.empty() ? nullptr : options.slopes.Data<float>(),
+                        .k_scale = kv.k_scale,
+                        .v_scale = kv.v_scale,
                         .partial = num_splits > 1 ? plan.partial.view().Data<float>() : nullptr,
                         .num_arrived = plan.num_arrived.view().Data<int32_t>()};
   const auto items = static_cast<unsigned>(num_items);
   const auto heads = static_cast<unsigned>(kv.num_kv_heads);
   const dim3 grid(items, heads, num_splits);
-  if (is_decode && LaunchDecodeAttention(queue(), grid, out, q, kv, args)) return;
+  const bool is_float8 = kv.format == KvFormat::kFloat8;
+  if (!is_float8 && is_decode && LaunchDecodeAttention(queue(), grid, out, q, kv, args)) return;
   WithType(out, [&]<class T>(T* out_data) {
-    Launch(queue(), grid, kThreads, AttentionKernel<T>, out_data, out.row_stride,
-           static_cast<const T*>(q.data), q.row_stride, static_cast<const T*>(kv.k),
-           static_cast<const T*>(kv.v), args);
+    const auto launch = [&]<class Kv>(const Kv* k, const Kv* v) {
+      Launch(queue(), grid, kThreads, AttentionKernel<T, Kv>, out_data, out.row_stride,
+             static_cast<const T*>(q.data), q.row_stride, k, v, args);
+    };
+    if (is_float8)
+      return launch(static_cast<const Float8*>(kv.k), static_cast<const Float8*>(kv.v));
+    launch(static_cast<const T*>(kv.k), static_cast<const T*>(kv.v));
   });
 }
 

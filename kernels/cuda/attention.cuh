@@ -27,10 +27,11 @@ struct AttentionArgs {
   int window;
   float soft_cap;
   int chunk;
-  const float* sinks;    // per head, or null
-  const float* slopes;   // likewise
-  float* partial;        // null: one split
-  int32_t* num_arrived;  // per item and KV head
+  const float* sinks;      // per head, or null
+  const float* slopes;     // likewise
+  float k_scale, v_scale;  // of a cache in float8, else 1
+  float* partial;          // null: one split
+  int32_t* num_arrived;    // per item and KV head
 };
 
 // The first key that a query at `position` sees.

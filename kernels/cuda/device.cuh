@@ -7,6 +7,7 @@
 
 #include <cstdint>
 
+#include "kernels/float8.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
@@ -28,6 +29,13 @@ __device__ inline float LoadFloat(const float* x) { return *x; }
 __device__ inline float LoadFloat(const Bf16* x) { return ToFloat(*x); }
 __device__ inline void StoreFloat(float* out, float value) { *out = value; }
 __device__ inline void StoreFloat(Bf16* out, float value) { *out = ToBf16(value); }
+
+// A number of a KV cache in e4m3.
+struct Float8 {
+  uint8_t code;
+};
+__device__ inline float LoadFloat(const Float8* x) { return Float8ToFloat(x->code); }
+__device__ inline void StoreFloat(Float8* out, float value) { out->code = FloatToFloat8(value); }
 
 // 16 bytes of numbers, the widest load.
 template <class T>

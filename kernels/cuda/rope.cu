@@ -26,38 +26,14 @@ struct RopeArgs {
   const float* q_scale;  // [.], or null
   const int32_t* positions;
   const int32_t* slots;
+  float k_scale, v_scale;  // of a cache in float8, else 1
 };
 
-// One warp per head of q, then k, then v of a token.
-template <class T, class X>
-__global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv_stride, T* k_cache,
-                           T* v_cache, RopeArgs args) {
-  WaitForPreviousKernel();
-  const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.x / kWarpSize);
-  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
-  const int num_qk_heads = args.num_heads + args.num_kv_heads;
-  if (head >= num_qk_heads + args.num_kv_heads) return;
-  const int64_t token = blockIdx.x;
-  const X* x = qkv + token * qkv_stride + int64_t{head} * args.head_dim;
-
-  const bool is_q = head < args.num_heads, is_v = head >= num_qk_heads;
-  T* to = out + token * out_stride + int64_t{head} * args.head_dim;
-  if (!is_q) {
-    const int slot = args.slots[token];
-    if (slot < 0) return;  // padding
-    const int kv_head = is_v ? head - num_qk_heads : head - args.num_heads;
-    const int64_t row =
-        (int64_t{slot / args.block_size} * args.num_kv_heads + kv_head) * args.block_size +
-        slot % args.block_size;
-    to = (is_v ? v_cache : k_cache) + row * args.head_dim;
-  }
-  if (is_v) {
-    for (int i = lane; i < args.head_dim; i += kWarpSize) StoreFloat(to + i, LoadFloat(x + i));
-    return;
-  }
-
+// A head of q or k, normed and turned; `finish` makes of its numbers what is stored. By one warp.
+template <class To, class X, class Finish>
+__device__ inline void WriteTurned(To* to, const X* x, const float* norm, int64_t token, int lane,
+                                   const RopeArgs& args, Finish finish) {
   // Rotation leaves the length of a head as it is, so a norm after it has the same scale.
-  const float* norm = is_q ? args.q_norm : args.k_norm;
   float scale = 1;
   if (norm != nullptr) {
     float squares = 0;
@@ -72,10 +48,9 @@ __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv
     const float value = LoadFloat(x + i);
     return norm_before == nullptr ? value : value * scale * norm_before[i];
   };
-  const float q_scale = is_q && args.q_scale != nullptr ? args.q_scale[args.positions[token]] : 1;
   const auto store = [&](int i, float value) {
     if (args.norms_after_rope && norm != nullptr) value *= scale * norm[i];
-    StoreFloat(to + i, value * q_scale);
+    StoreFloat(to + i, finish(value));
   };
   const int half = args.rotary_dim / 2;
   const int64_t angles = half == 0 ? 0 : int64_t{args.positions[token]} * half;
@@ -89,6 +64,44 @@ __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv
   }
   for (int i = args.rotary_dim + lane; i < args.head_dim; i += kWarpSize) {
     store(i, normed(i));
+  }
+}
+
+// One warp per head of q, then k, then v of a token. Kv: of the cache.
+template <class T, class X, class Kv>
+__global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv_stride,
+                           Kv* k_cache, Kv* v_cache, RopeArgs args) {
+  WaitForPreviousKernel();
+  const int head = static_cast<int>(blockIdx.y * kHeadsPerBlock + threadIdx.x / kWarpSize);
+  const int lane = static_cast<int>(threadIdx.x % kWarpSize);
+  const int num_qk_heads = args.num_heads + args.num_kv_heads;
+  if (head >= num_qk_heads + args.num_kv_heads) return;
+  const int64_t token = blockIdx.x;
+  const X* x = qkv + token * qkv_stride + int64_t{head} * args.head_dim;
+
+  const bool is_q = head < args.num_heads, is_v = head >= num_qk_heads;
+  if (is_q) {
+    T* const to = out + token * out_stride + int64_t{head} * args.head_dim;
+    const float q_scale = args.q_scale != nullptr ? args.q_scale[args.positions[token]] : 1;
+    WriteTurned(to, x, args.q_norm, token, lane, args,
+                [q_scale](float value) { return value * q_scale; });
+    return;
+  }
+  const int slot = args.slots[token];
+  if (slot < 0) return;  // padding
+  const int kv_head = is_v ? head - num_qk_heads : head - args.num_heads;
+  const int64_t row =
+      (int64_t{slot / args.block_size} * args.num_kv_heads + kv_head) * args.block_size +
+      slot % args.block_size;
+  if (!is_v) {
+    const float k_scale = args.k_scale;
+    WriteTurned(k_cache + row * args.head_dim, x, args.k_norm, token, lane, args,
+                [k_scale](float value) { return value / k_scale; });
+    return;
+  }
+  Kv* const to = v_cache + row * args.head_dim;
+  for (int i = lane; i < args.head_dim; i += kWarpSize) {
+    StoreFloat(to + i, LoadFloat(x + i) / args.v_scale);
   }
 }
 
@@ -190,13 +203,21 @@ void CudaOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const Qk
                          .is_interleaved = rope.is_interleaved,
                          .q_scale = DataOrNull(rope.q_scale),
                          .positions = plan.batch().positions.Data<int32_t>(),
-                         .slots = plan.batch().slot_mapping.Data<int32_t>()};
+                         .slots = plan.batch().slot_mapping.Data<int32_t>(),
+                         .k_scale = kv.k_scale,
+                         .v_scale = kv.v_scale};
   const int heads = args.num_heads + 2 * args.num_kv_heads;
   const dim3 grid(static_cast<unsigned>(plan.num_tokens()),
                   static_cast<unsigned>((heads + kHeadsPerBlock - 1) / kHeadsPerBlock));
   WithTypes(out, qkv, [&]<class T, class X>(T* out_data, const X* qkv_data) {
-    Launch(queue(), grid, kHeadsPerBlock * kWarpSize, RopeKernel<T, X>, out_data, out.row_stride,
-           qkv_data, qkv.row_stride, static_cast<T*>(kv.k), static_cast<T*>(kv.v), args);
+    const auto launch = [&]<class Kv>(Kv* k, Kv* v) {
+      Launch(queue(), grid, kHeadsPerBlock * kWarpSize, RopeKernel<T, X, Kv>, out_data,
+             out.row_stride, qkv_data, qkv.row_stride, k, v, args);
+    };
+    if (kv.format == KvFormat::kFloat8) {
+      return launch(static_cast<Float8*>(kv.k), static_cast<Float8*>(kv.v));
+    }
+    launch(static_cast<T*>(kv.k), static_cast<T*>(kv.v));
   });
 }
 

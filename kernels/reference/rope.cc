@@ -2,6 +2,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/float8.h"
 #include "kernels/op_checks.h"
 #include "kernels/reference/reference_ops.h"
 
@@ -38,8 +39,15 @@ void NormAndRotate(float* head, int head_dim, const QkRope& rope, const Tensor& 
   if (rope.norms_after_rope) Norm(head, head_dim, norm, rope.norm_epsilon);
 }
 
-// A head as a cache of this format returns it: itself, or its int8 times their scale.
-void Keep(const float* head, int head_dim, KvFormat format, float* kept) {
+// A head as a cache of this format returns it: itself, its e4m3 times the layer's scale, or its
+// int8 times their scale.
+void Keep(const float* head, int head_dim, KvFormat format, float scale, float* kept) {
+  if (format == KvFormat::kFloat8) {
+    for (int i = 0; i < head_dim; ++i) {
+      kept[i] = Float8ToFloat(FloatToFloat8(head[i] / scale)) * scale;
+    }
+    return;
+  }
   float max = 0;
   bool is_finite = true;
   for (int i = 0; i < head_dim; ++i) {
@@ -98,7 +106,8 @@ void ReferenceOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const
     std::copy_n(latent.Row<float>(t), dim, key.data());
     NormC(key.data(), dim - pe_dim, rope);
     RotatePe(key.data() + dim - pe_dim, rope, position);
-    Keep(key.data(), dim, kv.format, static_cast<float*>(kv.k) + ReferenceKvOffset(kv, slot, 0));
+    Keep(key.data(), dim, kv.format, kv.k_scale,
+         static_cast<float*>(kv.k) + ReferenceKvOffset(kv, slot, 0));
   }
 }
 
@@ -124,8 +133,8 @@ void ReferenceOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, con
       const int64_t offset = ReferenceKvOffset(kv, slot, h);
       std::copy_n(row + (num_heads + h) * dim, dim, head.data());
       NormAndRotate(head.data(), dim, rope, rope.k_norm, position);
-      Keep(head.data(), dim, kv.format, static_cast<float*>(kv.k) + offset);
-      Keep(row + (num_heads + kv.num_kv_heads + h) * dim, dim, kv.format,
+      Keep(head.data(), dim, kv.format, kv.k_scale, static_cast<float*>(kv.k) + offset);
+      Keep(row + (num_heads + kv.num_kv_heads + h) * dim, dim, kv.format, kv.v_scale,
            static_cast<float*>(kv.v) + offset);
     }
   }

@@ -173,7 +173,7 @@ TEST_CASE("attention: a request alone, token by token, has the bits it has in ra
       INFO(backend_case.name << " seed " << seed);
       Draw draw(seed);
       AttentionModel model = AttentionModel::Random(draw, 400);
-      if (seed % 2 == 0) model.kv_format = KvFormat::kInt8;
+      if (seed % 2 == 0) model.kv_format = seed % 4 == 0 ? KvFormat::kFloat8 : KvFormat::kInt8;
       CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim,
               model.block_size, model.options.sliding_window);
       std::vector<std::vector<float>> qkv;

@@ -71,6 +71,7 @@ std::unique_ptr<Model> LoadPart(const EngineDriverOptions& options, const ModelC
                                 Weights* weights) {
   const ModelLimits model_limits = ModelLimitsOf(limits);
   LoadContext context = {config, model_limits, *weights, *backend, options.formats};
+  context.kv_format = options.kv_format;
   context.adapter_sites = options.adapter_sites;
   context.makes_logits = !limits.pooling;
   if (group != nullptr) {

@@ -72,6 +72,7 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
       .max_tokens = count, .max_logits_rows = count, .max_positions = max_positions};
   AdapterSites sites;
   LoadContext context = {*config, limits, **weights, *backend, formats};
+  context.kv_format = kv_format;
   if (adapter_of) context.adapter_sites = &sites;
   const auto loaded = LoadModel(context);
   REQUIRE(loaded.ok());

@@ -152,6 +152,7 @@ struct AttentionModel {
   bool has_q_scale = false;
   int block_size = 32;
   KvFormat kv_format = KvFormat::kCompute;
+  float k_scale = 1, v_scale = 1;  // of kFloat8
   std::vector<float> cos, sin, q_norm, k_norm, q_scale;
   std::vector<float> sinks, slopes;  // of more heads than any shape has
 
@@ -377,23 +378,26 @@ class AttentionRun {
     const OwnedTensor qkv = UploadAct(backend_, rows, {tokens, model_.qkv_size()});
     const OwnedTensor q = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
     const OwnedTensor out = Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
+    LayerKv kv = cache_->layer(1);
+    kv.k_scale = model_.k_scale;
+    kv.v_scale = model_.v_scale;
     if (model_.is_latent) {
-      WriteLatent(q, qkv);
+      WriteLatent(q, qkv, kv);
     } else {
-      backend_.ops().QkNormRopeWriteKv(q, qkv, rope, cache_->layer(1), *plan_);
+      backend_.ops().QkNormRopeWriteKv(q, qkv, rope, kv, *plan_);
       // q once more, alone: the cache stays as it is.
       const OwnedTensor alone =
           Make(backend_, backend_.activation_dtype(), {tokens, model_.q_size()});
       backend_.ops().Convert(alone, qkv.view().Columns(0, model_.q_size()));
       rope.is_of_q_alone = true;
-      backend_.ops().QkNormRopeWriteKv(q, alone, rope, cache_->layer(1), *plan_);
+      backend_.ops().QkNormRopeWriteKv(q, alone, rope, kv, *plan_);
     }
-    if (attend) backend_.ops().PagedAttention(out, q, cache_->layer(1), options, *plan_);
+    if (attend) backend_.ops().PagedAttention(out, q, kv, options, *plan_);
     return Floats(backend_, out);
   }
 
   // q of the rows, with its pe rotated, and their latent.
-  void WriteLatent(const Tensor& q, const Tensor& rows) {
+  void WriteLatent(const Tensor& q, const Tensor& rows, const LayerKv& kv) {
     const int dim = model_.shape.head_dim, pe_dim = model_.rotary_dim;
     const OwnedTensor norm = Upload(backend_, {model_.k_norm.begin(), model_.k_norm.end() - pe_dim},
                                     {dim - pe_dim}, DType::kF32);
@@ -405,7 +409,7 @@ class AttentionRun {
                                       .pe_dim = pe_dim,
                                       .norm = norm,
                                       .is_interleaved = model_.is_interleaved},
-                                     cache_->layer(1), *plan_);
+                                     kv, *plan_);
   }
 
   Backend& backend_;

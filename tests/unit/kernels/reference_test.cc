@@ -146,6 +146,8 @@ TEST_CASE(
   CHECK(cache->layer(2).k == cache->layer(0).k);
   CHECK(cache->layer(2).v == cache->layer(0).v);
   CHECK(cache->layer(2).head_dim == 4);
+  CHECK(spec.kv_owner(2) == 0);
+  CHECK(spec.kv_owner(1) == 1);
   CHECK(cache->layer(3).k == nullptr);
   CHECK(at(cache->layer(3).states) == 2 * 3 * 8 * (2 * 4 + 16));
 }

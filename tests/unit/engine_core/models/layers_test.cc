@@ -1,8 +1,12 @@
 #include "engine_core/models/layers.h"
 
 #include <cmath>
+#include <functional>
+#include <map>
+#include <string>
 #include <vector>
 
+#include "engine_core/models/kv_scales.h"
 #include "engine_core/models/registry.h"
 #include "tests/support/kernels/kernel_cases.h"
 
@@ -104,6 +108,55 @@ TEST_CASE("layers: the shares of the ranks make up the layer") {
     CHECK(layer.Run(part.attention.out, attended) == Columns(out, hidden));
     CHECK(layer.Run(part.mlp.down, activated) == Columns(down, hidden));
   }
+}
+
+using Numbers = std::map<std::string, std::vector<float>, std::less<>>;
+
+// Tensors of one or more numbers.
+class FewNumbers final : public Weights {
+ public:
+  explicit FewNumbers(Numbers tensors) : tensors_(std::move(tensors)) {}
+  StatusOr<WeightTensor> Get(std::string_view, int64_t, int64_t) override {
+    return NotFoundError("no matrices");
+  }
+  StatusOr<WeightTensor> GetFromStack(std::string_view, int64_t, int64_t, int64_t,
+                                      int64_t) override {
+    return NotFoundError("no stacks");
+  }
+  StatusOr<StoredTensor> GetStored(std::string_view name) override {
+    const auto found = tensors_.find(name);
+    if (found == tensors_.end()) return NotFoundError(std::string(name));
+    const auto* bytes = reinterpret_cast<const std::byte*>(found->second.data());
+    return StoredTensor("F32", {static_cast<int64_t>(found->second.size())},
+                        std::vector<std::byte>(bytes, bytes + found->second.size() * 4));
+  }
+  bool Has(std::string_view name) const override { return tensors_.contains(name); }
+
+ private:
+  Numbers tensors_;
+};
+
+TEST_CASE("layers: scales of a float8 cache, by the names that tools give them") {
+  const auto backend = MakeReferenceBackend();
+  const ModelConfig config;
+  const auto scales_of = [&](const Numbers& numbers, KvFormat format) {
+    FewNumbers weights(numbers);
+    LoadContext context = {config, kLimits, weights, *backend};
+    context.kv_format = format;
+    return LoadKvScales(context, "l");
+  };
+  const Numbers both = {{"l.self_attn.k_scale", {0.5f}}, {"l.self_attn.v_proj.v_scale", {2.0f}}};
+  CHECK(scales_of(both, KvFormat::kFloat8)->k == 0.5f);
+  CHECK(scales_of(both, KvFormat::kFloat8)->v == 2);
+  CHECK(scales_of(both, KvFormat::kInt8)->k == 1);
+  CHECK(scales_of(Numbers(), KvFormat::kFloat8)->v == 1);
+  const Numbers heads = {{"l.self_attn.k_scale", {0.5f, 1.0f}}};
+  const Numbers zero = {{"l.self_attn.k_scale", {0.0f}}};
+  CHECK(scales_of(heads, KvFormat::kCompute).ok());
+  CHECK_THAT(scales_of(heads, KvFormat::kFloat8).status().message(),
+             Catch::Matchers::Contains("a scale for each head"));
+  CHECK_THAT(scales_of(zero, KvFormat::kFloat8).status().message(),
+             Catch::Matchers::Contains("must be above 0"));
 }
 
 }  // namespace
