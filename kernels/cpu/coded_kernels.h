@@ -22,12 +22,11 @@ inline Vec CodeNumbers(const uint8_t* codes, int64_t k, const float* table) {
   }
 }
 
-// bf16, to the nearest, ties to even, in the upper half of each unit; below it anything.
-inline Units RoundedToBf16(Vec numbers) {
-  const Units bits = UnitsOf(numbers);
-  const Units odd = AndUnits(ShiftRight(bits, 16), 1);
-  return AddUnits(AddUnits(bits, UnitsOf(SetInt(0x7fff))), odd);
-}
+// What is taken from and multiplied with the numbers of 16 columns.
+struct GroupScale {
+  int32_t group = -1;
+  Vec scale, zero;
+};
 
 template <class Type, CodeKind kKind, int kBits>
 void DecodePanelAs(const CodedTask& task, uint32_t* units) {
@@ -35,25 +34,28 @@ void DecodePanelAs(const CodedTask& task, uint32_t* units) {
   const auto* const scales = reinterpret_cast<const float*>(task.panel);
   const float* const zeros = scales + shape.num_groups * kPanelColumns;
   const uint8_t* const codes = task.panel + shape.CodesBegin();
-  // Of 16 columns from c on.
-  const auto numbers = [&](int64_t k, int c) {
+  // Of 16 columns from c on. Neighbouring rows are mostly of one group, whose scale stays loaded.
+  const auto numbers = [&](int64_t k, int c, GroupScale* current) {
+    if (task.groups[k] != current->group) {
+      current->group = task.groups[k];
+      const int64_t at = int64_t{current->group} * kPanelColumns + c;
+      current->scale = Load(scales + at);
+      if (shape.has_zeros) current->zero = Load(zeros + at);
+    }
     const uint8_t* const from = codes + (kBits == 4 ? k / 2 : k) * kPanelColumns + c;
-    const int64_t group = int64_t{task.groups[k]} * kPanelColumns + c;
     Vec number = CodeNumbers<kKind, kBits>(from, k, task.table);
-    if (shape.has_zeros) number = Sub(number, Load(zeros + group));
-    return Mul(number, Load(scales + group));
+    if (shape.has_zeros) number = Sub(number, current->zero);
+    return Mul(number, current->scale);
   };
-  for (int64_t k = 0; k < shape.k; k += Type::kStep) {
-    uint32_t* const to = units + k / Type::kStep * kPanelColumns;
-    for (int c = 0; c < kPanelColumns; c += kVecLanes) {
+  for (int c = 0; c < kPanelColumns; c += kVecLanes) {
+    GroupScale current = {.scale = Zero(), .zero = Zero()};
+    for (int64_t k = 0; k < shape.k; k += Type::kStep) {
+      uint32_t* const to = units + k / Type::kStep * kPanelColumns + c;
+      const Vec first = numbers(k, c, &current);
       if constexpr (Type::kStep == 1) {
-        StoreUnits(to + c, UnitsOf(numbers(k, c)));
+        StoreUnits(to, UnitsOf(first));
       } else {
-        const Units first = ShiftRight(RoundedToBf16(numbers(k, c)), 16);
-        const Units second = k + 1 < shape.k
-                                 ? AndUnits(RoundedToBf16(numbers(k + 1, c)), 0xffff0000)
-                                 : UnitsOf(Zero());
-        StoreUnits(to + c, OrUnits(first, second));
+        StoreUnits(to, Bf16Pairs(first, k + 1 < shape.k ? numbers(k + 1, c, &current) : Zero()));
       }
     }
   }

@@ -336,6 +336,15 @@ inline Units WidenBytes(const uint8_t* p) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
   return {_mm256_cvtepu8_epi32(bytes), _mm256_cvtepu8_epi32(_mm_srli_si128(bytes, 8))};
 }
+inline Units SignExtendBytes(const uint8_t* p) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+  return {_mm256_cvtepi8_epi32(bytes), _mm256_cvtepi8_epi32(_mm_srli_si128(bytes, 8))};
+}
+// Unit i: bf16 of even[i] below that of odd[i].
+inline Units Bf16Pairs(Vec even, Vec odd) {
+  return {_mm256_or_si256(Narrow(even.a), _mm256_slli_epi32(Narrow(odd.a), 16)),
+          _mm256_or_si256(Narrow(even.b), _mm256_slli_epi32(Narrow(odd.b), 16))};
+}
 inline Vec LoadUnsignedBytes(const uint8_t* p) {
   const Units bytes = WidenBytes(p);
   return {_mm256_cvtepi32_ps(bytes.a), _mm256_cvtepi32_ps(bytes.b)};

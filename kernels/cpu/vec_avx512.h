@@ -216,6 +216,16 @@ inline Vec LoadHalves(const uint16_t* p) {  // f16
 inline __m512i WidenBytes(const uint8_t* p) {
   return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
 }
+inline __m512i SignExtendBytes(const uint8_t* p) {
+  return _mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+}
+// Unit i: bf16 of even[i] below that of odd[i]. Numbers below 2^-126 become 0, for which Dot takes
+// them anyway.
+inline __m512i Bf16Pairs(Vec even, Vec odd) {
+  const auto order = _mm512_set_epi16(31, 15, 30, 14, 29, 13, 28, 12, 27, 11, 26, 10, 25, 9, 24, 8,
+                                      23, 7, 22, 6, 21, 5, 20, 4, 19, 3, 18, 2, 17, 1, 16, 0);
+  return _mm512_permutexvar_epi16(order, (__m512i)_mm512_cvtne2ps_pbh(odd, even));
+}
 inline Vec LoadUnsignedBytes(const uint8_t* p) { return _mm512_cvtepi32_ps(WidenBytes(p)); }
 // 2^(byte - 128), as the product of two powers that are no denormals.
 inline Vec LoadPowers(const uint8_t* p) {

@@ -266,6 +266,21 @@ inline Units WidenBytes(const uint8_t* p) {
   for (int i = 0; i < kLanes; ++i) result.lane[i] = p[i];
   return result;
 }
+inline Units SignExtendBytes(const uint8_t* p) {
+  Units result;
+  for (int i = 0; i < kLanes; ++i) {
+    result.lane[i] = static_cast<uint32_t>(int32_t{static_cast<int8_t>(p[i])});
+  }
+  return result;
+}
+// Unit i: bf16 of even[i] below that of odd[i].
+inline Units Bf16Pairs(const Vec& even, const Vec& odd) {
+  Units result;
+  for (int i = 0; i < kLanes; ++i) {
+    result.lane[i] = Narrow(even.lane[i]) | uint32_t{Narrow(odd.lane[i])} << 16;
+  }
+  return result;
+}
 inline Vec ExactFma(const Vec& a, const Vec& b, const Vec& c) {  // rounded once, here too
   return Lanes([&](int i) { return __builtin_fmaf(a.lane[i], b.lane[i], c.lane[i]); });
 }
