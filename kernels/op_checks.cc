@@ -66,8 +66,9 @@ void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_req
   }
 }
 
-void CheckPositionsAndSlots(const Tensor& cos, const LayerKv& kv, const AttentionPlan& plan) {
-  const auto* positions = plan.batch().positions.Data<int32_t>();
+void CheckPositionsAndSlots(const Tensor& cos, const LayerKv& kv, const AttentionPlan& plan,
+                            const Tensor& rows) {
+  const auto* positions = (rows.empty() ? plan.batch().positions : rows).Data<int32_t>();
   const auto* slots = plan.batch().slot_mapping.Data<int32_t>();
   const int64_t num_slots = kv.num_blocks * kv.block_size;
   for (int64_t t = 0; t < plan.num_tokens(); ++t) {

@@ -26,8 +26,9 @@ void CheckPair(std::span<const PairSource> blocks, int64_t n, int64_t k);
 void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_requests);
 
 // The indices of an op that rotates and writes keys, for backends whose memory the host can read:
-// every position has a row in the table, which is empty if nothing is rotated, every slot is in the
-// cache.
-void CheckPositionsAndSlots(const Tensor& cos, const LayerKv& kv, const AttentionPlan& plan);
+// every position, or number of `rows` if there are any, has a row in the table, which is empty if
+// nothing is rotated, every slot is in the cache.
+void CheckPositionsAndSlots(const Tensor& cos, const LayerKv& kv, const AttentionPlan& plan,
+                            const Tensor& rows = {});
 
 }  // namespace tandem

@@ -161,6 +161,9 @@ void Ops::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& 
   }
   CHECK(rope.q_scale.empty() || IsVector(rope.q_scale, DType::kF32, rope.q_scale.rows()))
       << rope.q_scale;
+  CHECK(rope.rows.empty() ||
+        (IsVector(rope.rows, DType::kI32, plan.num_tokens()) && rope.q_scale.empty()))
+      << rope.rows << rope.q_scale;
   DoQkNormRopeWriteKv(out, qkv, rope, kv, plan);
 }
 
@@ -196,6 +199,8 @@ void Ops::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
     CHECK(of_heads->empty() || IsVector(*of_heads, DType::kF32, out.shape[1] / kv.head_dim))
         << *of_heads;
   }
+  CHECK(options.last_seen.empty() || IsVector(options.last_seen, DType::kI32, plan.num_tokens()))
+      << options.last_seen;
   DoPagedAttention(out, q, kv, options, plan);
 }
 

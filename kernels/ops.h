@@ -82,6 +82,7 @@ struct QkRope {
   bool is_interleaved = false;    // dimension 2 i pairs with 2 i + 1, not i with i + rotary_dim / 2
   Tensor q_scale = {};  // [max_positions] f32; empty: 1. Multiplies q by the number of its position
   bool is_of_q_alone = false;  // there are no k and v; nothing is written
+  Tensor rows = {};            // [T] i32: each token's row of cos and sin; empty: batch.positions
 };
 
 // Of LatentRopeWriteKv.
@@ -148,6 +149,10 @@ struct AttentionOptions {
   Tensor slopes = {};  // [heads] f32, ALiBi: a score gets slope * (key's position - query's)
   // A query sees the keys after it, too: all of them, or with a window p - w / 2 .. p + w / 2.
   bool is_bidirectional = false;
+  // [T] i32: of each token the last key that it sees, where that comes after its own position (the
+  // tokens of an image see each other); empty: none does. Along a request's tokens, the larger of
+  // it and their positions rises. Not with windows that are bidirectional.
+  Tensor last_seen = {};
 };
 
 // Row e of a bias [E, n]; empty if there is none.

@@ -58,7 +58,7 @@ void CpuOps::ReserveAttentionScratch(const AttentionShape& shape) {
 
 void CpuOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                  const LayerKv& kv, const AttentionPlan& plan) {
-  CheckPositionsAndSlots(rope.rotary_dim == 0 ? Tensor() : rope.cos, kv, plan);
+  CheckPositionsAndSlots(rope.rotary_dim == 0 ? Tensor() : rope.cos, kv, plan, rope.rows);
   auto data = [](const Tensor& x) { return x.empty() ? nullptr : x.Data<float>(); };
   RopeTask task;
   task.qkv = qkv.data;
@@ -86,7 +86,7 @@ void CpuOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkR
   task.is_interleaved = rope.is_interleaved;
   task.q_scale = data(rope.q_scale);
   task.is_of_q_alone = rope.is_of_q_alone;
-  task.positions = plan.batch().positions.Data<int32_t>();
+  task.positions = (rope.rows.empty() ? plan.batch().positions : rope.rows).Data<int32_t>();
   task.slots = plan.batch().slot_mapping.Data<int32_t>();
   const int64_t heads = task.num_heads / task.num_kv_heads + 2;
   ForEach(plan.num_tokens() * kv.num_kv_heads, heads * kv.head_dim / 2,
@@ -166,6 +166,7 @@ void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv&
   task.sinks = options.sinks.empty() ? nullptr : options.sinks.Data<float>();
   task.slopes = options.slopes.empty() ? nullptr : options.slopes.Data<float>();
   task.is_bidirectional = options.is_bidirectional;
+  task.last_seen = options.last_seen.empty() ? nullptr : options.last_seen.Data<int32_t>();
 
   const int64_t scratch_floats = AttentionScratchFloats(kMaxQueryRows, task.padded_dim);
   const int64_t num_parts = task.num_heads / task.heads_at_once;

@@ -316,7 +316,11 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
     return task.window > 0 && position > num_before ? position - num_before : 0;
   };
   auto last_key = [&](int position) {
-    const int key = position + num_after;
+    int key = position + num_after;
+    if (task.last_seen != nullptr) {
+      const int seen = task.last_seen[item.first_token + position - item.first_position];
+      key = seen > key ? seen : key;
+    }
     return key < item.context_len ? key : item.context_len - 1;
   };
   const int first_step = first_key(item.first_position) / kStepTokens * kStepTokens;
@@ -332,6 +336,12 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
       tile.valid = item.context_len - key < kTileTokens ? item.context_len - key : kTileTokens;
       const int first_seeing = key - num_after - item.first_position;
       tile.row_begin = first_seeing > 0 ? first_seeing * group : 0;
+      if (task.last_seen != nullptr) {
+        tile.row_begin = 0;
+        while (last_key(item.first_position + tile.row_begin / group) < key) {
+          tile.row_begin += group;
+        }
+      }
       tile.row_end = rows;
       if (task.window > 0) {
         const int queries = key + kTileTokens + num_before - item.first_position;

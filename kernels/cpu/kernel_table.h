@@ -195,6 +195,7 @@ struct AttentionTask {
   const float* sinks = nullptr;   // or null
   const float* slopes = nullptr;  // or null
   bool is_bidirectional = false;
+  const int32_t* last_seen = nullptr;  // by token, or null
 };
 
 // Consecutive queries of one request, for heads_at_once query heads.

@@ -242,6 +242,7 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch) {
 void CudaOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
                                const AttentionOptions& options, const AttentionPlan& generic_plan) {
   const auto& plan = static_cast<const CudaAttentionPlan&>(generic_plan);
+  CHECK(options.last_seen.empty()) << "of a model that is refused at its start";
   if (plan.num_items == 0) return;
   // Only the kernel for all shapes reads float8.
   const bool is_plain = kv.format == KvFormat::kCompute && options.chunk == 0 &&

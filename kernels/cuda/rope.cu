@@ -189,6 +189,7 @@ void CudaOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tens
 
 void CudaOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                   const LayerKv& kv, const AttentionPlan& plan) {
+  const Tensor& rows = rope.rows.empty() ? plan.batch().positions : rope.rows;
   const RopeArgs args = {.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim,
                          .num_kv_heads = rope.is_of_q_alone ? 0 : kv.num_kv_heads,
                          .head_dim = kv.head_dim,
@@ -202,7 +203,7 @@ void CudaOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const Qk
                          .norms_after_rope = rope.norms_after_rope,
                          .is_interleaved = rope.is_interleaved,
                          .q_scale = DataOrNull(rope.q_scale),
-                         .positions = plan.batch().positions.Data<int32_t>(),
+                         .positions = rows.Data<int32_t>(),
                          .slots = plan.batch().slot_mapping.Data<int32_t>(),
                          .k_scale = kv.k_scale,
                          .v_scale = kv.v_scale};

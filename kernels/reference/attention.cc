@@ -32,8 +32,8 @@ void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const La
   std::vector<float> weights;
 
   // One query of one head.
-  auto attend = [&](const float* query, float* result, int head, int position, int context,
-                    const int32_t* blocks) {
+  auto attend = [&](const float* query, float* result, int head, int position, int last_seen,
+                    int context, const int32_t* blocks) {
     auto offset = [&](int key) {
       const int64_t slot =
           int64_t{blocks[key / kv.block_size]} * kv.block_size + key % kv.block_size;
@@ -48,6 +48,7 @@ void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const La
     if (options.is_bidirectional) {
       last = window > 0 ? std::min(context - 1, position + window / 2) : context - 1;
     }
+    last = std::min(std::max(last, last_seen), context - 1);
     const float slope = options.slopes.empty() ? 0 : options.slopes.Data<float>()[head];
     weights.assign(last + 1, 0);
     float max = -INFINITY;
@@ -76,8 +77,9 @@ void ReferenceOps::DoPagedAttention(const Tensor& out, const Tensor& q, const La
     const int end = plan.query_start()[r + 1];
     for (int t = begin; t < end; ++t) {
       const int position = plan.context_len()[r] - (end - t);
+      const int last_seen = options.last_seen.empty() ? 0 : options.last_seen.Data<int32_t>()[t];
       for (int h = 0; h < num_heads; ++h) {
-        attend(q.Row<float>(t) + h * dim, out.Row<float>(t) + h * dim, h, position,
+        attend(q.Row<float>(t) + h * dim, out.Row<float>(t) + h * dim, h, position, last_seen,
                plan.context_len()[r],
                plan.batch().block_table.Row<int32_t>(static_cast<int64_t>(r)));
       }

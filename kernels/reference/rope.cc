@@ -113,12 +113,13 @@ void ReferenceOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const
 
 void ReferenceOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                        const LayerKv& kv, const AttentionPlan& plan) {
-  CheckPositionsAndSlots(rope.rotary_dim == 0 ? Tensor() : rope.cos, kv, plan);
+  CheckPositionsAndSlots(rope.rotary_dim == 0 ? Tensor() : rope.cos, kv, plan, rope.rows);
   const int dim = kv.head_dim;
   const int num_heads = static_cast<int>(out.shape[1]) / dim;
+  const Tensor& rows = rope.rows.empty() ? plan.batch().positions : rope.rows;
   std::vector<float> head(dim);
   for (int64_t t = 0; t < plan.num_tokens(); ++t) {
-    const int position = plan.batch().positions.Data<int32_t>()[t];
+    const int position = rows.Data<int32_t>()[t];
     const int slot = plan.batch().slot_mapping.Data<int32_t>()[t];
     const float* row = qkv.Row<float>(t);
     for (int h = 0; h < num_heads; ++h) {

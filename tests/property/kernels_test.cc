@@ -378,6 +378,56 @@ TEST_CASE("PagedAttention of texts whose tokens see those after them equals the 
               });
 }
 
+// Not built on devices, where models that need it are refused.
+TEST_CASE(
+    "PagedAttention of texts with images, whose tokens see each other, equals the reference") {
+  ForEachCase(10,
+              [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+                if (!cpu.device().memory_is_host()) return;
+                AttentionModel model = AttentionModel::Random(draw, 400);
+                model.options.chunk = 0;
+                model.run_size = draw.Int(1, 90);
+                if (draw.Int(0, 2) == 0 && backend_case.has_int8) model.kv_format = KvFormat::kInt8;
+                CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim,
+                        model.block_size, model.options.sliding_window, model.run_size);
+                std::vector<std::vector<float>> qkv;
+                for (int r = 0; r < 3; ++r)
+                  qkv.push_back(draw.Normals(draw.Int(1, 290) * model.qkv_size()));
+                AttentionRun expected(reference, model, qkv, draw);
+                expected.RunAtOnce();
+                AttentionRun ours(cpu, model, qkv, draw);
+                ours.RunAtOnce();
+                // In chunks between images.
+                AttentionRun parts(cpu, model, qkv, draw);
+                for (int r = 0; r < 3; ++r) {
+                  for (int done = 0; done < parts.length(r); done += 2 * model.run_size) {
+                    parts.Step({{r, std::min(2 * model.run_size, parts.length(r) - done)}});
+                  }
+                  const bool is_coarse =
+                      backend_case.dtype == DType::kBf16 || model.kv_format == KvFormat::kInt8;
+                  CHECK(MaxError(ours.output(r), expected.output(r)) < (is_coarse ? 0.05f : 2e-5f));
+                  CHECK(SameBits(ours.output(r), parts.output(r)));
+                }
+              });
+}
+
+TEST_CASE("QkNormRopeWriteKv takes angles from the rows that it is given") {
+  ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    for (Backend* backend : {&cpu, &reference}) {
+      AttentionModel model = AttentionModel::Random(draw, 400);
+      model.has_q_scale = false;
+      const std::vector<std::vector<float>> qkv = {draw.Normals(40 * model.qkv_size())};
+      AttentionRun by_position(*backend, model, qkv, draw);
+      by_position.RunAtOnce();
+      AttentionModel turned = model;
+      turned.has_rope_rows = true;
+      AttentionRun by_row(*backend, turned, qkv, draw);
+      by_row.RunRandomly(draw);
+      CHECK(SameBits(by_row.output(0), by_position.output(0)));
+    }
+  });
+}
+
 TEST_CASE("ErfGeluAndMul equals the reference") {
   ForEachCase(6,
               [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {

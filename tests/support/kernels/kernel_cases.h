@@ -155,6 +155,16 @@ struct AttentionModel {
   float k_scale = 1, v_scale = 1;  // of kFloat8
   std::vector<float> cos, sin, q_norm, k_norm, q_scale;
   std::vector<float> sinks, slopes;  // of more heads than any shape has
+  // A text of this many tokens, then an image of as many, whose tokens see each other, etc.; 0: no
+  // images. Steps contain whole images.
+  int run_size = 0;
+  bool has_rope_rows = false;  // the tables are upside down, and rows say where a position is
+
+  // AttentionOptions::last_seen of a token.
+  int32_t LastSeen(int32_t position, int32_t length) const {
+    const int32_t run = position / run_size;
+    return run % 2 == 0 ? 0 : std::min((run + 1) * run_size, length) - 1;
+  }
 
   static AttentionModel Random(Draw& draw, int max_positions);
   static AttentionModel RandomLatent(Draw& draw, int max_positions);
@@ -224,8 +234,8 @@ class AttentionRun {
     const int half = model.rotary_dim / 2;
     const int64_t positions = half == 0 ? 1 : static_cast<int64_t>(model.cos.size()) / half;
     if (half > 0) {
-      cos_ = Upload(backend, model.cos, {positions, half}, DType::kF32);
-      sin_ = Upload(backend, model.sin, {positions, half}, DType::kF32);
+      cos_ = Upload(backend, OrUpsideDown(model.cos, half), {positions, half}, DType::kF32);
+      sin_ = Upload(backend, OrUpsideDown(model.sin, half), {positions, half}, DType::kF32);
     }
     q_norm_ = Upload(backend, model.q_norm, {model.shape.head_dim}, DType::kF32);
     k_norm_ = Upload(backend, model.k_norm, {model.shape.head_dim}, DType::kF32);
@@ -325,6 +335,15 @@ class AttentionRun {
   const std::vector<float>& output(int r) const { return outputs_[r]; }
 
  private:
+  std::vector<float> OrUpsideDown(const std::vector<float>& table, int half) const {
+    if (!model_.has_rope_rows) return table;
+    std::vector<float> turned;
+    for (auto end = table.end(); end != table.begin(); end -= half) {
+      turned.insert(turned.end(), end - half, end);
+    }
+    return turned;
+  }
+
   int BlocksFor(const std::vector<float>& rows) const {
     const int64_t tokens = static_cast<int64_t>(rows.size()) / model_.qkv_size();
     return static_cast<int>((tokens + model_.block_size - 1) / model_.block_size);
@@ -372,7 +391,19 @@ class AttentionRun {
     rope.norms_after_rope = model_.norms_after_rope;
     rope.is_interleaved = model_.is_interleaved;
     if (model_.has_q_scale) rope.q_scale = q_scale_;
+    std::vector<int32_t> rows_of_table, last_seen;
+    const auto last_row = static_cast<int32_t>(rope.cos.rows()) - 1;
+    for (size_t r = 0; r < context_len.size(); ++r) {
+      for (int32_t t = query_start[r]; t < query_start[r + 1]; ++t) {
+        const int32_t position = positions[static_cast<size_t>(t)];
+        rows_of_table.push_back(last_row - position);
+        if (model_.run_size > 0) last_seen.push_back(model_.LastSeen(position, context_len[r]));
+      }
+    }
+    const OwnedTensor device_rows = UploadInts(backend_, rows_of_table, {tokens});
+    if (model_.has_rope_rows && model_.rotary_dim > 0) rope.rows = device_rows;
     AttentionOptions options = model_.options;
+    if (!last_seen.empty()) options.last_seen = View(last_seen, {tokens});  // host memory
     if (model_.has_sinks) options.sinks = sinks_;
     if (model_.has_slopes) options.slopes = slopes_;
     const OwnedTensor qkv = UploadAct(backend_, rows, {tokens, model_.qkv_size()});
