@@ -65,6 +65,9 @@ tandem_test(golden_models LABEL golden TIMEOUT 300
 tandem_test(golden_pooling LABEL golden
   SRCS golden/pooling_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+tandem_test(golden_vision LABEL golden
+  SRCS golden/vision_test.cc support/engine_driver.cc support/golden_logits.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_lora LABEL golden
   SRCS golden/lora_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/files

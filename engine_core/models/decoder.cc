@@ -59,6 +59,10 @@ StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions optio
     ASSIGN_OR_RETURN(decoder.local_rope_, decoder.LoadRope(context, *decoder.options_.local_rope,
                                                            context.config.local_rotary_dim));
   }
+  if (!context.config.rope.sections.empty() &&
+      context.config.vision.family != VisionFamily::kNone) {
+    ASSIGN_OR_RETURN(decoder.step_rope_, StepRope::Create(context));
+  }
   RETURN_IF_ERROR(decoder.AllocateActivations(context));
   if (decoder.options_.has_mixture_beside) RETURN_IF_ERROR(decoder.AllocateBeside(context));
   if (decoder.options_.has_layer_inputs) {
@@ -259,6 +263,23 @@ void Decoder::EmbedOwnRows(const Tensor& token_ids, const Tensor& positions) {
   }
 }
 
+void Decoder::SetPositions(const Tensor& mrope_positions, const Tensor& last_seen) {
+  last_seen_ = last_seen;
+  turned_ = {};
+  if (mrope_positions.empty()) return;
+  CHECK(step_rope_) << "a model without mrope_section";
+  turned_ = step_rope_->Fill(rope_.cos, rope_.sin, mrope_positions);
+}
+
+void Decoder::AddDeepstack(std::span<const EmbeddedRows> rows, int64_t layer_idx) {
+  const int64_t hidden = residual_.shape[1];
+  for (const EmbeddedRows& some : rows) {
+    if ((layer_idx + 1) * hidden > some.values.shape[1]) continue;
+    ops_->Add(residual_.Rows(some.first, some.values.rows()),
+              some.values.Columns(layer_idx * hidden, hidden));
+  }
+}
+
 void Decoder::Continue(const Tensor& hidden) {
   num_tokens_ = hidden.rows();
   residual_ = hidden;
@@ -352,8 +373,9 @@ void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, co
   const Tensor qkv = projected.Columns(0, layer.has_own_kv ? heads.qkv_size() : heads.q_size());
   const RopeTensors none = {};
   const RopeTensors& tables = !layer.has_rope ? none : layer.use_local_rope ? local_rope_ : rope_;
-  const QkRope rope = {.cos = tables.cos,
-                       .sin = tables.sin,
+  const bool is_turned = &tables == &rope_ && !turned_.rows.empty();
+  const QkRope rope = {.cos = is_turned ? turned_.cos : tables.cos.view(),
+                       .sin = is_turned ? turned_.sin : tables.sin.view(),
                        .rotary_dim = static_cast<int>(tables.cos.view().shape[1]) * 2,
                        .q_norm = layer.q_norm,
                        .k_norm = layer.k_norm,
@@ -361,8 +383,10 @@ void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, co
                        .norms_after_rope = layer.norms_after_rope,
                        .is_interleaved = options_.is_rope_interleaved,
                        .q_scale = layer.scales_q ? q_scale_.view() : Tensor(),
-                       .is_of_q_alone = !layer.has_own_kv};
+                       .is_of_q_alone = !layer.has_own_kv,
+                       .rows = is_turned ? turned_.rows : Tensor()};
   AttentionOptions options = layer.options;
+  options.last_seen = last_seen_;
   options.sinks = layer.sinks;
   options.slopes = layer.slopes;
   if (!layer.q_projection_norm.view().empty()) NormProjections(layer, qkv);

@@ -21,6 +21,7 @@
 #include "engine_core/models/layer_inputs.h"
 #include "engine_core/models/layers.h"
 #include "engine_core/models/recurrent_mixer.h"
+#include "engine_core/models/step_rope.h"
 
 namespace tandem {
 
@@ -62,7 +63,7 @@ struct MixtureBeside {
   NormLayer sum_norm;   // of the sum with the MLP's
 };
 
-// Rows of a step that come from the host instead of the embedding table.
+// Rows of a step that come from the host, as those in place of the embedding table's.
 struct EmbeddedRows {
   int64_t first = 0;
   Tensor values;  // [n, H] f32, staging memory (Device::AllocateStaging)
@@ -75,6 +76,8 @@ class Decoder {
 
   // Before a step. The adapters live until the next one; null: none.
   void SetAdapters(const StepAdapters* adapters) { adapters_.Begin(adapters); }
+  // Before a step, as ModelStep has them; both live until the next one.
+  void SetPositions(const Tensor& mrope_positions, const Tensor& last_seen);
   // Starts a step: residual = the embeddings of the tokens at those positions, of those types where
   // the model has types ([T] i32 each), or the rows given in their place. It is at `room`
   // ([T, H] res) unless that is empty.
@@ -115,6 +118,8 @@ class Decoder {
   void RunBeside(const MlpLayer& mlp, const MixtureBeside& layer);
   // residual += post_norm(projection(gelu(gate(residual)) * the token's input to that layer)).
   void AddInput(const InputLayer& layer, int64_t layer_idx);
+  // residual[rows] += what they have for the layer, if that is one of the first.
+  void AddDeepstack(std::span<const EmbeddedRows> rows, int64_t layer_idx);
   // residual *= factor
   void ScaleResidual(float factor) { ops_->Scale(residual_, factor); }
 
@@ -212,13 +217,16 @@ class Decoder {
   std::optional<LayerInputs> layer_inputs_;
   std::optional<LatentAttention> latent_;  // in place of the buffers of the other attention
   AdapterPicker adapters_;
+  std::optional<StepRope> step_rope_;  // of models with M-RoPE
 
-  int64_t num_tokens_ = 0;  // of this step
-  Tensor residual_;         // [T, H] res, of this step
-  OwnedTensor embedded_;    // [T, H] res, of the first stage
-  OwnedTensor positions_;   // [T, H] res, with position_table_
-  OwnedTensor normed_;      // [T, H] act, not filled while pending_norm_ is not empty
-  Tensor pending_norm_;     // [H] weight of an RMS norm that is left to the next product
+  StepRope::Angles turned_;  // of this step; empty: the tables of rope_, by position
+  Tensor last_seen_;         // [T] i32 of this step, or empty
+  int64_t num_tokens_ = 0;   // of this step
+  Tensor residual_;          // [T, H] res, of this step
+  OwnedTensor embedded_;     // [T, H] res, of the first stage
+  OwnedTensor positions_;    // [T, H] res, with position_table_
+  OwnedTensor normed_;       // [T, H] act, not filled while pending_norm_ is not empty
+  Tensor pending_norm_;      // [H] weight of an RMS norm that is left to the next product
   // Of the widest layer.
   OwnedTensor qkv_;          // [T, own qkv_size, and q_size of a gate] act
   OwnedTensor q_;            // [T, own q_size] act

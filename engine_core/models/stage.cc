@@ -25,6 +25,7 @@ StatusOr<std::unique_ptr<Stage>> Stage::Load(const LoadContext& context, Decoder
 
 Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidden) {
   decoder_.SetAdapters(step.adapters);
+  decoder_.SetPositions(step.mrope_positions, step.last_seen);
   if (is_first_) {
     decoder_.Embed(step.token_ids, step.plan->batch().positions, step.token_types, step.embedded,
                    hidden);
@@ -47,6 +48,7 @@ Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidd
     kv.k_scale = scales.k;
     kv.v_scale = scales.v;
     layers_[i]->Run(&decoder_, kv, *step.plan);
+    decoder_.AddDeepstack(step.deepstack, layer_idx);
     ++layer_idx;
   }
   fill_taps();

@@ -35,6 +35,15 @@ struct ModelStep {
   Tensor hidden = {};
   const StepAdapters* adapters = nullptr;  // null: no token has one
   std::span<const StateTap> taps = {};     // filled by Forward
+
+  // ---- of models with a vision tower, in host memory; empty in a step without images ----
+  // What is added to rows after the first layers, layer by layer: [n, levels * H].
+  std::span<const EmbeddedRows> deepstack = {};
+  // [3, T] i32, contiguous: the time, height and width that turn each token's queries and keys,
+  // each below ModelLimits::max_positions. Three equal numbers turn as that position.
+  Tensor mrope_positions = {};
+  // [T] i32: AttentionOptions::last_seen of all layers.
+  Tensor last_seen = {};
 };
 
 class Layer {

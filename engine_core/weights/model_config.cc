@@ -294,6 +294,7 @@ Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config
 StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
   ASSIGN_OR_RETURN(Json json, ParseJsonObject(text));
   RETURN_IF_ERROR(ReadArchitecture(json, config));
+  RETURN_IF_ERROR(ReadVisionConfig(json, config->architecture, &config->vision));
   if (const Json* nested = Find(json, "text_config")) {
     if (!nested->is_object()) return BadValue("text_config", *nested, "an object");
     Json merged = *nested;

@@ -18,6 +18,7 @@
 #include "engine_core/weights/checkpoint_quantization.h"
 #include "engine_core/weights/recurrent_config.h"
 #include "engine_core/weights/rope_config.h"
+#include "engine_core/weights/vision_config.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
@@ -146,6 +147,7 @@ struct ModelConfig {
   RopeConfig rope;
   RopeConfig local_rope;  // gemma 3 and 4: for layers with a window
   int64_t local_rotary_dim = 0;
+  VisionConfig vision;
   CheckpointQuantization quantization;
   DType dtype = DType::kBf16;          // the stored type of the weights, according to the file
   std::vector<TokenId> eos_token_ids;  // from generation_config, else from config

@@ -18,6 +18,11 @@ constexpr Prefixes kKnown[] = {
     {"", kHead},
 };
 
+bool IsOfTower(std::string_view name) {
+  return name.starts_with("model.visual.") || name.starts_with("model.vision_tower.") ||
+         name.starts_with("model.multi_modal_projector.");
+}
+
 class NestedWeights final : public Weights {
  public:
   NestedWeights(std::unique_ptr<Weights> whole, const Prefixes& prefixes)
@@ -50,6 +55,7 @@ class NestedWeights final : public Weights {
 
  private:
   std::string NameOf(std::string_view name) const {
+    if (IsOfTower(name)) return std::string(name);
     for (const auto& [own, stored] :
          {std::pair{kModel, prefixes_.model}, std::pair{kHead, prefixes_.head}}) {
       if (name.starts_with(own)) return std::string(stored) + std::string(name.substr(own.size()));

@@ -3,7 +3,8 @@
 // A text model's tensors by the names that they have in a checkpoint of it alone with its head:
 // "model.layers.0...". Beside other models it stands as "language_model.model.layers.0..." or, as
 // transformers 5 writes it, "model.language_model.layers.0..."; saved without its head, as
-// embedders mostly are, as "layers.0...". Thread, failure: as Weights. Owns the checkpoint's.
+// embedders mostly are, as "layers.0...". Names of the other models stay as they are. Thread,
+// failure: as Weights. Owns the checkpoint's.
 
 #include <memory>
 

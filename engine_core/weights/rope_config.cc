@@ -1,5 +1,6 @@
 #include "engine_core/weights/rope_config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
+constexpr uint64_t kMaxSection = 4096;
 
 struct RopeTypeRow {
   std::string_view name;
@@ -22,7 +24,7 @@ constexpr RopeTypeRow kRopeTypes[] = {
     {"linear", RopeType::kLinear},
     {"llama3", RopeType::kLlama3},
     {"longrope", RopeType::kLongRope},
-    {"mrope", RopeType::kDefault},  // of text alone
+    {"mrope", RopeType::kDefault},
     {"proportional", RopeType::kProportional},
     {"su", RopeType::kLongRope},  // longrope's first name
     {"yarn", RopeType::kYarn},
@@ -91,6 +93,20 @@ Status ReadLongRope(const Json& json, int64_t max_position_embeddings, RopeConfi
   return OkStatus();
 }
 
+Status ReadSections(const Json& json, RopeConfig* rope) {
+  const Json* list = Find(json, "mrope_section");
+  if (list == nullptr) return OkStatus();
+  const auto is_count = [](const Json& value) {
+    return value.is_number_unsigned() && value.get<uint64_t>() <= kMaxSection;
+  };
+  if (!list->is_array() || list->size() != 3 ||
+      !std::all_of(list->begin(), list->end(), is_count)) {
+    return BadValue("mrope_section", *list, "three numbers of pairs");
+  }
+  rope->sections = list->get<std::vector<int64_t>>();
+  return ReadBool(json, "mrope_interleaved", &rope->has_interleaved_sections);
+}
+
 // `json` is rope_parameters, its object for one layer type, or rope_scaling; `top` is the whole
 // config.
 Status ReadScaling(const Json& json, const Json& top, int64_t head_dim,
@@ -105,6 +121,7 @@ Status ReadScaling(const Json& json, const Json& top, int64_t head_dim,
     rope->type = RopeType::kLongRope;
   }
   RETURN_IF_ERROR(ReadPositive(json, "rope_theta", &rope->theta));
+  RETURN_IF_ERROR(ReadSections(json, rope));
   RETURN_IF_ERROR(ReadPositive(json, "llama_4_scaling_beta", &rope->llama_4_scaling_beta));
   double alpha = 0;
   RETURN_IF_ERROR(ReadPositive(json, "alpha", &alpha));

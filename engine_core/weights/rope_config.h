@@ -36,6 +36,10 @@ struct RopeConfig {
   double softmax_factor = 1;        // yarn: multiplies the scores of latent attention
   // longrope: the same for one list, where the config has its own.
   std::optional<double> short_attention_factor, long_attention_factor;
+  // M-RoPE: how many pairs turn by a token's time, height and width. One run each; interleaved,
+  // they take turns from the first pair on, and what is left turns by time. Empty: a model of text.
+  std::vector<int64_t> sections;
+  bool has_interleaved_sections = false;
 };
 
 struct RopeConfigs {

@@ -59,6 +59,16 @@ std::vector<float> GoldenLogits::Get(const std::string& name) const {
   return values;
 }
 
+std::vector<int64_t> GoldenLogits::Shape(const std::string& name) const {
+  return header_.at(name).at("shape");
+}
+
+std::string GoldenLogits::Bytes(const std::string& name) const {
+  const size_t begin = header_.at(name).at("data_offsets")[0];
+  const size_t end = header_.at(name).at("data_offsets")[1];
+  return bytes_.substr(data_begin_ + begin, end - begin);
+}
+
 std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
                                           const std::string& folder, int64_t max_positions,
                                           Backend* backend, const std::vector<int32_t>& prompt,

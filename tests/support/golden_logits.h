@@ -28,6 +28,8 @@ class GoldenLogits {
                         const std::string& file_name = "logits.safetensors");
   bool Has(const std::string& name) const { return header_.contains(name); }
   std::vector<float> Get(const std::string& name) const;
+  std::vector<int64_t> Shape(const std::string& name) const;
+  std::string Bytes(const std::string& name) const;
 
  private:
   std::string bytes_;

@@ -1,0 +1,147 @@
+// The tower of Qwen3-VL and Qwen3.5: learned positions, interpolated to the image's grid, and
+// rotation; features of some layers are handed to the first layers of the text model (deepstack,
+// Meng et al. 2024), which Qwen3.5 has none of.
+// Source: Qwen 2025; HF's Qwen3VLVisionModel.
+
+#include <utility>
+
+#include "engine_core/models/load_packed.h"
+#include "engine_core/models/position_table.h"
+#include "engine_core/models/qwen_tower.h"
+
+namespace tandem {
+namespace {
+
+class Qwen3Tower final : public VisionTower {
+ public:
+  static StatusOr<std::unique_ptr<VisionTower>> Load(const LoadContext& context);
+
+  Status Check(const ImagePatches& image) const override { return CheckQwenImage(config_, image); }
+  int64_t NumTokens(const ImagePatches& image) const override { return MergedRows(config_, image); }
+  int64_t num_columns() const override {
+    return config_.out_size * (1 + static_cast<int64_t>(deepstack_.size()));
+  }
+  Status Encode(const ImagePatches& image, const Tensor& out) override;
+
+ private:
+  Qwen3Tower(const LoadContext& context, const TowerShape& shape)
+      : backend_(&context.backend), config_(context.config.vision), shape_(shape) {}
+
+  // The features of that layer, if there are some, in their columns of out.
+  Status AddDeepstack(int64_t layer_idx, const Tensor& x, const Tensor& out) const;
+
+  Backend* backend_;
+  VisionConfig config_;
+  TowerShape shape_;
+  LinearLayer patch_projection_;
+  OwnedTensor positions_;  // [side * side, H] f32
+  std::vector<TowerLayer> layers_;
+  PatchMerger merger_;
+  std::vector<PatchMerger> deepstack_;  // of config_.deepstack_layers
+};
+
+StatusOr<std::unique_ptr<VisionTower>> Qwen3Tower::Load(const LoadContext& context) {
+  const VisionConfig& config = context.config.vision;
+  const Activation* activation = FindTowerActivation(config.hidden_act);
+  if (activation == nullptr || *activation == Activation::kSiluAndMul) {
+    return UnimplementedError("hidden_act " + config.hidden_act +
+                              " of the vision tower must be gelu_pytorch_tanh or gelu");
+  }
+  const TowerShape shape = {.hidden = config.hidden_size,
+                            .inner = config.intermediate_size,
+                            .num_heads = config.num_heads,
+                            .norm_epsilon = 1e-6f,
+                            .activation = *activation};
+  const std::string prefix = QwenTowerPrefix(context.weights);
+  auto tower = std::unique_ptr<Qwen3Tower>(new Qwen3Tower(context, shape));
+  ASSIGN_OR_RETURN(
+      tower->patch_projection_,
+      LoadPatchProjection(context, prefix + ".patch_embed.proj", config.hidden_size,
+                          {3, config.temporal_patch_size, config.patch_size, config.patch_size},
+                          /*has_bias=*/true));
+  const std::string positions = prefix + ".pos_embed.weight";
+  ASSIGN_OR_RETURN(
+      tower->positions_,
+      LoadNumbers(context, positions, config.num_positions, config.hidden_size,
+                  [&](float* numbers) -> Status {
+                    ASSIGN_OR_RETURN(
+                        const WeightTensor table,
+                        context.weights.Get(positions, config.num_positions, config.hidden_size));
+                    ConvertTensor(
+                        Tensor(numbers, DType::kF32, {config.num_positions, config.hidden_size}),
+                        table.view());
+                    return OkStatus();
+                  }));
+  const TowerLayerNames names = {.qkv = {"attn.qkv"},
+                                 .out = "attn.proj",
+                                 .up = {"mlp.linear_fc1"},
+                                 .down = "mlp.linear_fc2",
+                                 .norm1 = "norm1",
+                                 .norm2 = "norm2"};
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    ASSIGN_OR_RETURN(
+        TowerLayer layer,
+        LoadTowerLayer(context, shape, prefix + ".blocks." + std::to_string(i), names));
+    tower->layers_.push_back(std::move(layer));
+  }
+  const auto load_merger = [&](const std::string& name, bool norms_merged) {
+    return LoadPatchMerger(context, config, name + ".norm", name + ".linear_fc1",
+                           name + ".linear_fc2", norms_merged, /*has_rms_norm=*/false);
+  };
+  ASSIGN_OR_RETURN(tower->merger_, load_merger(prefix + ".merger", false));
+  for (size_t i = 0; i < config.deepstack_layers.size(); ++i) {
+    ASSIGN_OR_RETURN(PatchMerger merger,
+                     load_merger(prefix + ".deepstack_merger_list." + std::to_string(i), true));
+    tower->deepstack_.push_back(std::move(merger));
+  }
+  return std::unique_ptr<VisionTower>(std::move(tower));
+}
+
+Status Qwen3Tower::Encode(const ImagePatches& image, const Tensor& out) {
+  RETURN_IF_ERROR(Check(image));
+  const std::vector<PatchPlace> places =
+      PlacesOfPatches(image.grid_h, image.grid_w, config_.merge_size);
+  PatchAngles angles = AnglesOf(places, config_.head_dim());
+  const int64_t patches[] = {static_cast<int64_t>(places.size())};
+  const int64_t pairs = config_.head_dim() / 2;
+  ASSIGN_OR_RETURN(const TowerWindows all, TowerWindows::Create(backend_, shape_, patches));
+  ASSIGN_OR_RETURN(TowerRun run,
+                   TowerRun::Create(backend_, shape_, patches[0], all.num_blocks(),
+                                    Tensor(angles.cos.data(), DType::kF32, {patches[0], pairs}),
+                                    Tensor(angles.sin.data(), DType::kF32, {patches[0], pairs})));
+  RETURN_IF_ERROR(run.Embed(image.pixels, patch_projection_));
+  Report("patch_embed", run.residual());
+  std::vector<float> positions =
+      InterpolatedPositions(positions_, places, image.grid_h, image.grid_w);
+  backend_->ops().Add(run.residual(),
+                      Tensor(positions.data(), DType::kF32, {patches[0], config_.hidden_size}));
+  for (int64_t i = 0; i < config_.num_layers; ++i) {
+    run.RunLayer(layers_[static_cast<size_t>(i)], all);
+    RETURN_IF_ERROR(AddDeepstack(i, run.residual(), out));
+    if (i == 0) Report("vit_block0", run.residual());
+  }
+  Report("vit_last", run.residual());
+  const Tensor rows = out.Columns(0, config_.out_size);
+  RETURN_IF_ERROR(RunPatchMerger(backend_, merger_, run.residual(), shape_.norm_epsilon, rows));
+  Report("merger", rows);
+  return OkStatus();
+}
+
+Status Qwen3Tower::AddDeepstack(int64_t layer_idx, const Tensor& x, const Tensor& out) const {
+  for (size_t i = 0; i < deepstack_.size(); ++i) {
+    if (config_.deepstack_layers[i] != layer_idx) continue;
+    const Tensor columns =
+        out.Columns((1 + static_cast<int64_t>(i)) * config_.out_size, config_.out_size);
+    RETURN_IF_ERROR(RunPatchMerger(backend_, deepstack_[i], x, shape_.norm_epsilon, columns));
+    Report("deepstack" + std::to_string(i), columns);
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<VisionTower>> LoadQwen3Tower(const LoadContext& context) {
+  return Qwen3Tower::Load(context);
+}
+
+}  // namespace tandem
