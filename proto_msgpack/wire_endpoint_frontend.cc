@@ -50,7 +50,8 @@ Status FrontendEndpoint::Loop::BindIn(std::optional<IpcFolder> folder) {
   return OkStatus();
 }
 
-void FrontendEndpoint::Loop::SetKeys(Socket* socket) const {
+void FrontendEndpoint::Loop::Protect(Socket* socket) const {
+  socket->RefuseOtherUsers();
   if (options_.tcp_keys) socket->SetKeysToBind(*options_.tcp_keys);
 }
 
@@ -73,7 +74,7 @@ Status FrontendEndpoint::Loop::BindHandshake() {
   handshake_.socket.Monitor(context_);
   const std::string_view name = handshake_name();
   const std::string bound = name.empty() ? options_.handshake_address : IpcAddress(name);
-  SetKeys(&handshake_.socket);
+  Protect(&handshake_.socket);
   RETURN_IF_ERROR(handshake_.socket.Bind(bound));
   own_address_ = handshake_.socket.bound_address();
   handshake_address_ = name.empty() ? own_address_ : options_.handshake_address;
@@ -91,13 +92,13 @@ Status FrontendEndpoint::Loop::BindClients() {
     input.FollowPeers();
     input.NoticeVanishedHosts();
     input.Monitor(context_);
-    SetKeys(&input);
+    Protect(&input);
     RETURN_IF_ERROR(input.Bind(address(kInput)));
     init_.addresses.inputs.push_back(input.bound_address());
 
     Socket& output = clients_[i].output;
     output.Open(context_, zmq::socket_type::pull);
-    SetKeys(&output);
+    Protect(&output);
     RETURN_IF_ERROR(output.Bind(address(kOutput)));
     init_.addresses.outputs.push_back(output.bound_address());
   }

@@ -79,7 +79,7 @@ class FrontendEndpoint::Loop {
   Status BindIn(std::optional<IpcFolder> folder);
   Status BindHandshake();
   Status BindClients();
-  void SetKeys(Socket* socket) const;
+  void Protect(Socket* socket) const;
   std::string IpcAddress(std::string_view name) const;
   std::string_view handshake_name() const;
   void Run();

@@ -161,6 +161,14 @@ void Socket::SetKeysToConnect(const TcpKeys& keys) {
   });
 }
 
+// cppzmq has no name for the option.
+void Socket::RefuseOtherUsers() {
+  for (const uid_t user : {geteuid(), uid_t{0}}) {
+    CHECK_EQ(zmq_setsockopt(socket_.handle(), ZMQ_IPC_FILTER_UID, &user, sizeof(user)), 0)
+        << zmq_strerror(zmq_errno());
+  }
+}
+
 Status Socket::Bind(const std::string& address) {
   try {
     socket_.bind(address);

@@ -91,6 +91,8 @@ class Socket {
   // connects.
   void SetKeysToBind(const TcpKeys& keys);
   void SetKeysToConnect(const TcpKeys& keys);
+  // Over ipc only processes of this one's user, and root's, are spoken to.
+  void RefuseOtherUsers();
 
   Status Bind(const std::string& address);
   Status Connect(const std::string& address);

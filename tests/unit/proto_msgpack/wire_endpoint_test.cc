@@ -3,7 +3,11 @@
 
 #include "proto_msgpack/wire_endpoint.h"
 
+#include <poll.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -445,6 +449,52 @@ TEST_CASE("wire: Start refuses folders open to others, locked folders and imposs
   engine_options.handshake_address = "carrier-pigeon://home";
   EngineEndpoint engine(engine_options, inbox.Pusher());
   CHECK_FALSE(engine.Start().ok());
+}
+
+// Whether a socket greets a process of this user. -1: there is no way to it.
+int GreetsUser(const std::string& path, uid_t user) {
+  const pid_t child = fork();
+  REQUIRE(child >= 0);
+  if (child == 0) {
+    constexpr int kPatienceMs = 10000;
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    path.copy(address.sun_path, sizeof(address.sun_path) - 1);
+    const int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+    pollfd waiting = {fd, POLLIN, 0};
+    char byte;
+    if (setuid(user) != 0 ||
+        connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0 ||
+        poll(&waiting, 1, kPatienceMs) != 1) {
+      _exit(2);
+    }
+    _exit(read(fd, &byte, 1) == 1 ? 1 : 0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  return WIFEXITED(status) && WEXITSTATUS(status) < 2 ? WEXITSTATUS(status) : -1;
+}
+
+TEST_CASE("wire: processes of other users are refused, whatever the folder allows") {
+  if (geteuid() != 0) {
+    WARN("skipped: only root can act as another user");
+    return;
+  }
+  constexpr uid_t kOtherUser = 65534;
+  const TempFolder folder;
+  Frontend frontend(folder);
+  REQUIRE(chmod(folder.path().c_str(), 0777) == 0);
+  int num_sockets = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path())) {
+    if (entry.is_directory()) REQUIRE(chmod(entry.path().c_str(), 0777) == 0);
+    if (!entry.is_socket()) continue;
+    REQUIRE(chmod(entry.path().c_str(), 0777) == 0);
+    CAPTURE(entry.path().string());
+    CHECK(GreetsUser(entry.path(), 0) == 1);
+    CHECK(GreetsUser(entry.path(), kOtherUser) == 0);
+    ++num_sockets;
+  }
+  CHECK(num_sockets >= 3);
 }
 
 }  // namespace
