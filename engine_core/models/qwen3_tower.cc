@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include "engine_core/models/load_packed.h"
 #include "engine_core/models/position_table.h"
 #include "engine_core/models/qwen_tower.h"
 
@@ -59,19 +58,8 @@ StatusOr<std::unique_ptr<VisionTower>> Qwen3Tower::Load(const LoadContext& conte
       LoadPatchProjection(context, prefix + ".patch_embed.proj", config.hidden_size,
                           {3, config.temporal_patch_size, config.patch_size, config.patch_size},
                           /*has_bias=*/true));
-  const std::string positions = prefix + ".pos_embed.weight";
-  ASSIGN_OR_RETURN(
-      tower->positions_,
-      LoadNumbers(context, positions, config.num_positions, config.hidden_size,
-                  [&](float* numbers) -> Status {
-                    ASSIGN_OR_RETURN(
-                        const WeightTensor table,
-                        context.weights.Get(positions, config.num_positions, config.hidden_size));
-                    ConvertTensor(
-                        Tensor(numbers, DType::kF32, {config.num_positions, config.hidden_size}),
-                        table.view());
-                    return OkStatus();
-                  }));
+  ASSIGN_OR_RETURN(tower->positions_, LoadTable(context, prefix + ".pos_embed.weight",
+                                                config.num_positions, config.hidden_size));
   const TowerLayerNames names = {.qkv = {"attn.qkv"},
                                  .out = "attn.proj",
                                  .up = {"mlp.linear_fc1"},

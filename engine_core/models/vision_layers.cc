@@ -128,6 +128,36 @@ StatusOr<LinearLayer> LoadPatchProjection(const LoadContext& context, const std:
   return layer;
 }
 
+StatusOr<LinearLayer> LoadTransposed(const LoadContext& context, const std::string& name,
+                                     int64_t rows, int64_t columns) {
+  const StoredMatrix block[] = {{.name = name, .rows = rows, .columns = columns}};
+  LinearLayer layer;
+  const auto pack = [&]() -> StatusOr<std::unique_ptr<PackedMatrix>> {
+    ASSIGN_OR_RETURN(const std::vector<float> stored,
+                     ReadNumbers(&context.weights, name, {columns, rows}));
+    std::vector<float> turned(stored.size());
+    for (size_t i = 0; i < stored.size(); ++i) {
+      const auto row = static_cast<int64_t>(i) % rows, column = static_cast<int64_t>(i) / rows;
+      turned[static_cast<size_t>(row * columns + column)] = stored[i];
+    }
+    const MatrixSource source[] = {
+        MatrixSource(Tensor(turned.data(), DType::kF32, {rows, columns}))};
+    return context.backend.Pack(source);
+  };
+  ASSIGN_OR_RETURN(layer.weight,
+                   LoadPacked(context, {.name = PackedName(block), .n = rows, .k = columns}, pack));
+  return layer;
+}
+
+StatusOr<OwnedTensor> LoadTable(const LoadContext& context, const std::string& name, int64_t rows,
+                                int64_t columns) {
+  return LoadNumbers(context, name, rows, columns, [&](float* out) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor table, context.weights.Get(name, rows, columns));
+    ConvertTensor(Tensor(out, DType::kF32, {rows, columns}), table.view());
+    return OkStatus();
+  });
+}
+
 const Activation* FindTowerActivation(const std::string& name) {
   static constexpr std::pair<const char*, Activation> kNames[] = {
       {"gelu", Activation::kErfGelu},
@@ -213,6 +243,15 @@ Status TowerRun::Embed(const Tensor& pixels, const LinearLayer& projection) {
     ops.Convert(rows, pixels.Rows(begin, count));
     ops.Linear(residual().Rows(begin, count), rows, *projection.weight, projection.bias);
   });
+  return OkStatus();
+}
+
+Status TowerRun::Reorder(const Tensor& rows) {
+  const Tensor& x = residual();
+  ASSIGN_OR_RETURN(OwnedTensor ordered,
+                   backend_->device().Allocate(x.dtype, {x.shape[0], x.shape[1]}));
+  backend_->ops().GatherRows(ordered, x, rows);
+  residual_ = std::move(ordered);
   return OkStatus();
 }
 

@@ -51,6 +51,12 @@ StatusOr<TowerLayer> LoadTowerLayer(const LoadContext& context, const TowerShape
 StatusOr<LinearLayer> LoadPatchProjection(const LoadContext& context, const std::string& name,
                                           int64_t rows, const std::vector<int64_t>& dimensions,
                                           bool has_bias);
+// A matrix that is stored as [columns, rows] under this name alone.
+StatusOr<LinearLayer> LoadTransposed(const LoadContext& context, const std::string& name,
+                                     int64_t rows, int64_t columns);
+// A table [rows, columns] as float32.
+StatusOr<OwnedTensor> LoadTable(const LoadContext& context, const std::string& name, int64_t rows,
+                                int64_t columns);
 // The activation of that name in config.json; null: it is not one of these.
 const Activation* FindTowerActivation(const std::string& name);
 
@@ -82,6 +88,8 @@ class TowerRun {
   const Tensor& residual() const { return residual_.view(); }
   // residual = projection(pixels).  pixels: [P, n] f32, host.
   Status Embed(const Tensor& pixels, const LinearLayer& projection);
+  // residual[i] = the former residual[rows[i]].  rows: [P] i32, each once.
+  Status Reorder(const Tensor& rows);
   void RunLayer(const TowerLayer& layer, const TowerWindows& windows);
 
  private:

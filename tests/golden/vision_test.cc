@@ -221,11 +221,6 @@ std::vector<std::vector<float>> Loaded::Logits(const json& one,
   return rows;
 }
 
-// The folders whose tower is built.
-bool IsBuilt(const std::string& folder) {
-  return folder.ends_with("qwen3_5_vl") || folder.ends_with("qwen3_vl");
-}
-
 void CheckFolder(const std::string& folder, bool reference, DType dtype) {
   const auto backend = MakeTestBackend(reference, dtype, 2);
   Loaded loaded(folder, backend.get());
@@ -287,19 +282,19 @@ void CheckFolder(const std::string& folder, bool reference, DType dtype) {
 
 TEST_CASE("towers and the texts behind them equal HF's in float32 on the reference backend") {
   for (const std::string& folder : Folders()) {
-    if (IsBuilt(folder)) CheckFolder(folder, true, DType::kF32);
+    CheckFolder(folder, true, DType::kF32);
   }
 }
 
 TEST_CASE("towers and the texts behind them equal HF's in float32 on the cpu backend") {
   for (const std::string& folder : Folders()) {
-    if (IsBuilt(folder)) CheckFolder(folder, false, DType::kF32);
+    CheckFolder(folder, false, DType::kF32);
   }
 }
 
 TEST_CASE("towers and the texts behind them are as near to HF's in bfloat16 as its own") {
   for (const std::string& folder : Folders()) {
-    if (IsBuilt(folder)) CheckFolder(folder, false, DType::kBf16);
+    CheckFolder(folder, false, DType::kBf16);
   }
 }
 

@@ -1,0 +1,295 @@
+// Whole towers of made-up weights, and the text models that take their rows.
+
+#include "engine_core/models/vision_tower.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "engine_core/models/registry.h"
+#include "tests/support/kernels/one_request.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+using Json = nlohmann::json;
+
+Json Minimal(const std::string& architecture) {
+  Json json = {{"architectures", {architecture}},
+               {"text_config",
+                {{"vocab_size", 64},
+                 {"hidden_size", 32},
+                 {"intermediate_size", 48},
+                 {"num_hidden_layers", 3},
+                 {"num_attention_heads", 2},
+                 {"num_key_value_heads", 1},
+                 {"head_dim", 16},
+                 {"sliding_window", 16},
+                 {"rope_scaling", {{"type", "default"}, {"mrope_section", {4, 2, 2}}}}}},
+               {"vision_config",
+                {{"depth", 3},
+                 {"hidden_size", 24},
+                 {"intermediate_size", 40},
+                 {"num_heads", 2},
+                 {"patch_size", 4},
+                 {"out_hidden_size", 32}}}};
+  Json& vision = json["vision_config"];
+  if (architecture.starts_with("Gemma")) {
+    json["text_config"].erase("rope_scaling");
+    json["mm_tokens_per_image"] = 4;
+    vision["num_hidden_layers"] = 2;
+    vision["num_attention_heads"] = 2;
+    vision["image_size"] = 24;
+  } else if (architecture.starts_with("Qwen2_5")) {
+    vision["window_size"] = 16;
+    vision["fullatt_block_indexes"] = {1};
+  } else {
+    vision["num_position_embeddings"] = 9;
+    vision["deepstack_visual_indexes"] = {0, 2};
+  }
+  return json;
+}
+
+struct Image {
+  std::vector<float> numbers;
+  ImagePatches patches;
+};
+
+Image Draw(const ModelConfig& config, int32_t rows, int32_t columns, uint64_t seed) {
+  const bool is_siglip = config.vision.family == VisionFamily::kSiglip;
+  const int64_t side = config.vision.image_size;
+  const int64_t count =
+      is_siglip ? 3 * side * side : int64_t{rows} * columns * config.vision.patch_numbers();
+  std::mt19937_64 engine(seed);
+  Image image;
+  for (int64_t i = 0; i < count; ++i) {
+    image.numbers.push_back(static_cast<float>(engine() >> 40) * 0x1p-23f - 1);
+  }
+  float* data = image.numbers.data();
+  image.patches.pixels =
+      is_siglip
+          ? Tensor(data, DType::kF32, {1, 3, side, side})
+          : Tensor(data, DType::kF32, {int64_t{rows} * columns, config.vision.patch_numbers()});
+  if (!is_siglip) {
+    image.patches.grid_h = rows;
+    image.patches.grid_w = columns;
+  }
+  return image;
+}
+
+std::unique_ptr<Backend> Cpu(DType dtype, int num_threads) {
+  return MakeCpuBackend({.dtype = dtype, .num_threads = num_threads}).value();
+}
+
+constexpr ModelLimits kLimits = {.max_tokens = 64, .max_logits_rows = 64, .max_positions = 64};
+
+std::vector<float> Encode(VisionTower* tower, const Image& image) {
+  const int64_t tokens = tower->NumTokens(image.patches), columns = tower->num_columns();
+  std::vector<float> rows(static_cast<size_t>(tokens * columns));
+  const Status status =
+      tower->Encode(image.patches, Tensor(rows.data(), DType::kF32, {tokens, columns}));
+  INFO(status.ToString());
+  REQUIRE(status.ok());
+  return rows;
+}
+
+StatusOr<std::unique_ptr<VisionTower>> LoadDummy(const ModelConfig& config, Backend* backend,
+                                                 RankShare share = {}) {
+  const auto weights = MakeDummyWeights(1);
+  return LoadVisionTower({.config = config,
+                          .limits = kLimits,
+                          .weights = *weights,
+                          .backend = *backend,
+                          .share = share});
+}
+
+TEST_CASE("towers: an image's bits depend on no other image and on no number of threads") {
+  const std::string architecture =
+      GENERATE("Qwen3VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration",
+               "Gemma3ForConditionalGeneration");
+  const DType dtype = GENERATE(DType::kF32, DType::kBf16);
+  CAPTURE(architecture, dtype);
+  const auto config = ParseModelConfig(Minimal(architecture).dump(), "");
+  INFO(config.status().ToString());
+  REQUIRE(config.ok());
+  const auto one = Cpu(dtype, 1), three = Cpu(dtype, 3);
+  const auto alone = LoadDummy(*config, one.get()), busy = LoadDummy(*config, three.get());
+  INFO(alone.status().ToString());
+  REQUIRE(alone.ok());
+  REQUIRE(busy.ok());
+  const Image small = Draw(*config, 4, 6, 1), large = Draw(*config, 30, 22, 2);
+  const std::vector<float> expected = Encode(alone->get(), small);
+  CHECK(Encode(busy->get(), large) != expected);
+  CHECK(Encode(busy->get(), small) == expected);
+  for (const float number : expected) REQUIRE(std::isfinite(number));
+  // The reference computes the same in another order.
+  if (dtype != DType::kF32) return;
+  const auto reference = MakeReferenceBackend();
+  const auto slow = LoadDummy(*config, reference.get());
+  REQUIRE(slow.ok());
+  const std::vector<float> rows = Encode(slow->get(), small);
+  for (size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == Approx(expected[i]).margin(1e-4));
+}
+
+TEST_CASE("towers: Qwen2.5's layers with windows see no patch beyond theirs") {
+  Json json = Minimal("Qwen2_5_VLForConditionalGeneration");
+  json["vision_config"]["fullatt_block_indexes"] = Json::array();
+  const auto windowed = ParseModelConfig(json.dump(), "");
+  json["vision_config"]["fullatt_block_indexes"] = {1};
+  const auto mixed = ParseModelConfig(json.dump(), "");
+  const auto backend = Cpu(DType::kF32, 1);
+  const auto tower = LoadDummy(*windowed, backend.get()), whole = LoadDummy(*mixed, backend.get());
+  REQUIRE(tower.ok());
+  REQUIRE(whole.ok());
+  // Windows of 2 by 2 merged rows: the image has 2 by 2 of them, whose first merged row is 0.
+  Image image = Draw(*windowed, 8, 8, 3);
+  const std::vector<float> before = Encode(tower->get(), image);
+  const std::vector<float> whole_before = Encode(whole->get(), image);
+  for (float& number : image.numbers) {
+    const auto patch = (&number - image.numbers.data()) / windowed->vision.patch_numbers();
+    if (patch >= 4 * 15) number += 1;  // the last merged row alone
+  }
+  const std::vector<float> after = Encode(tower->get(), image);
+  const std::vector<float> whole_after = Encode(whole->get(), image);
+  const auto changes = [](const std::vector<float>& a, const std::vector<float>& b, int64_t row) {
+    return !std::equal(a.begin() + row * 32, a.begin() + (row + 1) * 32, b.begin() + row * 32);
+  };
+  for (int64_t row = 0; row < 16; ++row) {
+    const bool is_beside = row / 4 >= 2 && row % 4 >= 2;
+    CAPTURE(row);
+    CHECK(changes(before, after, row) == is_beside);
+    CHECK(changes(whole_before, whole_after, row));
+  }
+}
+
+TEST_CASE("towers: what is not built is refused at the start") {
+  const auto backend = Cpu(DType::kF32, 1);
+  const auto message = [&](const Json& json, RankShare share = {}) {
+    const auto config = ParseModelConfig(json.dump(), "");
+    INFO(config.status().ToString());
+    REQUIRE(config.ok());
+    const auto tower = LoadDummy(*config, backend.get(), share);
+    REQUIRE_FALSE(tower.ok());
+    return tower.status().message();
+  };
+  const Json qwen = Minimal("Qwen3VLForConditionalGeneration");
+  CHECK_THAT(message(qwen, {.rank = 0, .size = 2}), Contains("ranks"));
+  Json json = qwen;
+  json["vision_config"]["hidden_act"] = "quick_gelu";
+  CHECK_THAT(message(json), Contains("quick_gelu"));
+  json = qwen;
+  json["vision_config"]["out_hidden_size"] = 48;
+  CHECK_THAT(message(json), Contains("out_hidden_size") && Contains("48"));
+  json = qwen;
+  json["text_config"]["rope_scaling"]["mrope_section"] = {4, 2, 1};
+  CHECK_THAT(message(json), Contains("mrope_section"));
+  json = qwen;
+  json["text_config"]["num_hidden_layers"] = 1;
+  CHECK_THAT(message(json), Contains("deepstack_visual_indexes"));
+  json = Minimal("Gemma3ForConditionalGeneration");
+  json["text_config"]["sliding_window"] = 3;
+  CHECK_THAT(message(json), Contains("sliding_window"));
+  const auto text = ParseModelConfig(Minimal("Qwen3ForCausalLM").dump(), "");
+  REQUIRE(text.ok());
+  CHECK(*LoadDummy(*text, backend.get()) == nullptr);
+}
+
+// The logits of a text of made-up weights.
+class Text {
+ public:
+  explicit Text(const std::string& architecture)
+      : config_(ParseModelConfig(Minimal(architecture).dump(), "")),
+        backend_(Cpu(DType::kBf16, 1)) {
+    REQUIRE(config_.ok());
+    const auto weights = MakeDummyWeights(5);
+    auto model = LoadModel({*config_, kLimits, *weights, *backend_});
+    REQUIRE(model.ok());
+    model_ = std::move(*model);
+  }
+
+  std::vector<float> Logits(ModelStep step) {
+    std::vector<int32_t> ids = {7, 1, 0, 3, 60, 2, 2, 5};
+    const auto count = static_cast<int64_t>(ids.size());
+    const AttentionShape shape = HeadsOf(*config_).attention_shape();
+    const auto cache = backend_->AllocateKvCache({.num_layers = 3,
+                                                  .num_kv_heads = shape.num_kv_heads,
+                                                  .head_dim = shape.head_dim,
+                                                  .block_size = 32,
+                                                  .num_blocks = 1});
+    const auto plan = backend_->MakeAttentionPlan(shape, count, 1).value();
+    const OneRequest request(static_cast<int32_t>(count), 32, {0});
+    plan->Fill(request.batch());
+    step.token_ids = Tensor(ids.data(), DType::kI32, {count});
+    step.plan = plan.get();
+    step.kv_cache = cache->get();
+    model_->Forward(step);
+    std::vector<float> logits(static_cast<size_t>(count * config_->vocab_size));
+    model_->Logits(Tensor(logits.data(), DType::kF32, {count, config_->vocab_size}),
+                   request.batch().positions);
+    return logits;
+  }
+
+  bool SameRow(const std::vector<float>& a, const std::vector<float>& b, int64_t row) const {
+    const int64_t size = config_->vocab_size;
+    return std::equal(a.begin() + row * size, a.begin() + (row + 1) * size, b.begin() + row * size);
+  }
+
+ private:
+  StatusOr<ModelConfig> config_;
+  std::unique_ptr<Backend> backend_;
+  std::unique_ptr<Model> model_;
+};
+
+TEST_CASE("M-RoPE: three equal positions have the bits of one") {
+  Text text(GENERATE("Qwen3VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration"));
+  const std::vector<float> plain = text.Logits({});
+  std::vector<int32_t> positions;
+  for (int axis = 0; axis < 3; ++axis) {
+    for (int32_t t = 0; t < 8; ++t) positions.push_back(t);
+  }
+  const Tensor all(positions.data(), DType::kI32, {3, 8});
+  ModelStep step;
+  step.mrope_positions = all;
+  CHECK(text.Logits(step) == plain);
+  positions[8 + 4] = 2;  // the height of token 4
+  const std::vector<float> turned = text.Logits(step);
+  for (int64_t t = 0; t < 8; ++t) CHECK(text.SameRow(turned, plain, t) == (t < 4));
+  // The step after it has the plain bits again.
+  CHECK(text.Logits({}) == plain);
+}
+
+TEST_CASE("tokens of an image see each other, and nothing else changes") {
+  Text text("Gemma3ForConditionalGeneration");
+  const std::vector<float> plain = text.Logits({});
+  std::vector<int32_t> last_seen = {0, 0, 0, 0, 0, 0, 0, 0};
+  ModelStep step;
+  step.last_seen = Tensor(last_seen.data(), DType::kI32, {8});
+  CHECK(text.Logits(step) == plain);
+  last_seen = {0, 0, 4, 4, 4, 0, 0, 0};
+  const std::vector<float> seen = text.Logits(step);
+  for (int64_t t = 0; t < 8; ++t) CHECK(text.SameRow(seen, plain, t) == (t < 2));
+}
+
+TEST_CASE("deepstack: rows of the first layers are added, each after its own") {
+  Text text("Qwen3VLForConditionalGeneration");
+  const std::vector<float> plain = text.Logits({});
+  std::vector<float> rows(2 * 2 * 32, 0.0f);  // two tokens, two layers
+  const EmbeddedRows added[] = {{.first = 3, .values = Tensor(rows.data(), DType::kF32, {2, 64})}};
+  ModelStep step;
+  step.deepstack = added;
+  CHECK(text.Logits(step) == plain);
+  rows[64 + 40] = 3;  // of token 4, after the second layer
+  const std::vector<float> second = text.Logits(step);
+  for (int64_t t = 0; t < 8; ++t) CHECK(text.SameRow(second, plain, t) == (t < 4));
+  rows[64 + 40] = 0;
+  rows[64 + 8] = 3;  // after the first
+  const std::vector<float> first = text.Logits(step);
+  for (int64_t t = 0; t < 8; ++t) CHECK(text.SameRow(first, plain, t) == (t < 4));
+  CHECK(first != second);
+}
+
+}  // namespace
+}  // namespace tandem
