@@ -11,6 +11,7 @@
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/flight_recorder.h"
 #include "engine_core/read_embeddings.h"
+#include "engine_core/read_images.h"
 #include "engine_core/request_check.h"
 #include "engine_core/step_log.h"
 #include "engine_core/utility_calls.h"
@@ -29,6 +30,8 @@ SchedulerConfig WithLimits(const EngineCoreOptions& options, const ExecutorLimit
   config.max_model_len = limits.max_model_len;
   config.vocab_size = limits.vocab_size;
   config.drafts = limits.drafts;
+  config.encoder_cache_rows = limits.images ? limits.max_num_batched_tokens : 0;
+  config.needs_whole_images |= limits.images && limits.images->are_whole;
   return config;
 }
 
@@ -204,11 +207,12 @@ void EngineCore::TakeMessages(std::vector<ClientMessage>* messages) {
 // ---- events ----
 
 void EngineCore::On(wire::EngineCoreRequest request) {
+  const Images images = ReadImages(executor_->limits(), &request);
   const int32_t num_choices = request.sampling_params.n;
   const std::optional<std::string> shared = wire::SharedId(request.request_id);
   // Anything else is refused by the check of one request.
   if (num_choices <= 1 || num_choices > wire::kMaxChoices || !shared) {
-    return OnOne(std::move(request));
+    return OnOne(std::move(request), images);
   }
   request.sampling_params.n = 1;
   const std::optional<int64_t> seed = request.sampling_params.seed;
@@ -216,11 +220,11 @@ void EngineCore::On(wire::EngineCoreRequest request) {
     wire::EngineCoreRequest choice = request;
     choice.request_id = wire::ChoiceId(*shared, i);
     if (seed) choice.sampling_params.seed = wire::ChoiceSeed(*seed, i);
-    OnOne(std::move(choice));
+    OnOne(std::move(choice), images);
   }
 }
 
-void EngineCore::OnOne(wire::EngineCoreRequest request) {
+void EngineCore::OnOne(wire::EngineCoreRequest request, const Images& images) {
   const int32_t client_index = request.client_index;
   if (client_index < 0 || client_index >= wire::kMaxClients) {
     LOG_WARNING << "request of client " << client_index << " dropped: no such client";
@@ -237,7 +241,7 @@ void EngineCore::OnOne(wire::EngineCoreRequest request) {
     LOG_WARNING << "frontend " << client_index << " sent request " << id << " again, dropped";
     return;
   }
-  const Status added = TryAdd(std::move(request));
+  const Status added = TryAdd(std::move(request), images);
   if (added.ok()) return;
   LOG_EVENT(LogLevel::kDebug, "request refused").Add("id", id).Add("error", added.ToString());
   wire::EngineCoreOutput& record = outputs_.AddOutput(client_index, id);
@@ -246,8 +250,9 @@ void EngineCore::OnOne(wire::EngineCoreRequest request) {
   outputs_.AddFinished(client_index, id);
 }
 
-Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
+Status EngineCore::TryAdd(wire::EngineCoreRequest request, const Images& images) {
   if (refuses_new_) return UnavailableError("the engine is paused");
+  RETURN_IF_ERROR(images.status());
   ASSIGN_OR_RETURN(auto embeddings, ReadEmbeddings(executor_->limits(), &request));
   RETURN_IF_ERROR(CheckRequest(request, executor_->limits()));
   if (scheduler_.num_requests() >= options_.max_num_requests) {
@@ -256,6 +261,7 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request) {
   }
   RequestNeeds needs = options_.needs_of ? options_.needs_of(request) : RequestNeeds();
   needs.embeddings = std::move(embeddings);
+  if (*images != nullptr) needs.images = *images;
   const bool has_grammar = request.sampling_params.structured_outputs.has_value();
   const size_t num_prompt_tokens = request.prompt_token_ids.size();
   if (has_grammar) {

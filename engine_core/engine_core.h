@@ -105,6 +105,7 @@ class EngineCore {
 
   // For utility calls, between steps.
   bool ResetPrefixCache(bool preempt_running, bool reset_connector = false);
+  void ResetEncoderCache() { scheduler_.ResetEncoderCache(); }
   // Replies to `call` when the pause has taken effect: kWait waits for running requests.
   void Pause(PauseMode mode, bool clear_cache, const wire::UtilityRequest& call);
   // FAILED_PRECONDITION: the engine has released memory, and WakeUp is what it needs.
@@ -164,7 +165,8 @@ class EngineCore {
   void ObserveTime(const StepInFlight& step);
   void On(wire::EngineInput input);
   void On(wire::EngineCoreRequest request);
-  void OnOne(wire::EngineCoreRequest request);
+  using Images = StatusOr<std::shared_ptr<const RequestImages>>;
+  void OnOne(wire::EngineCoreRequest request, const Images& images);
   void On(const wire::AbortRequest& request_ids);
   void On(const wire::UtilityRequest& call);
   void On(const wire::StartDpWave&) {}  // engines without lockstep have no waves
@@ -175,7 +177,7 @@ class EngineCore {
   void On(const ShutdownRequest&);
   void On(const LeaveRequest&);
   void On(const LogStateRequest&);
-  Status TryAdd(wire::EngineCoreRequest request);
+  Status TryAdd(wire::EngineCoreRequest request, const Images& images);
   StatusOr<AdapterCache::Place> FindAdapter(const wire::EngineCoreRequest& request);
   Status CheckGrammar(const wire::EngineCoreRequest& request) const;
   void EndMasks();

@@ -53,6 +53,7 @@ Status EngineCore::ReleaseMemory(const MemoryParts& parts, int64_t level) {
     return FailedPreconditionError(
         "the KV cache is in use by a transfer: the engine is paused and keeps its memory");
   }
+  if (parts.weights) ResetEncoderCache();
   RETURN_IF_ERROR(executor_->Release(parts, /*rereads=*/level > 1));
   sleep_level_ = released_.any() ? std::max(sleep_level_, level) : level;
   released_.weights |= parts.weights;

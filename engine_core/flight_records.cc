@@ -5,6 +5,7 @@
 #include <utility>
 #include <variant>
 
+#include "engine_core/read_images.h"
 #include "engine_core/scheduler/packed_request.h"
 
 namespace tandem {
@@ -29,7 +30,15 @@ enum class EventKind : uint8_t {
 void Pack(wire::EngineCoreRequest& request, ByteWriter* out) {
   out->Fixed(EventKind::kAdd);
   std::vector<TokenId> tokens = std::exchange(request.prompt_token_ids, {});
+  std::optional<RecordedImages> images = WithoutPixels(request);
+  const auto swap = [&] {
+    if (!images) return;
+    std::swap(request.mm_features, images->mm_features);
+    std::swap(request.aux_frames, images->aux_frames);
+  };
+  swap();
   PackRequest(request, tokens, out);
+  swap();
   request.prompt_token_ids = std::move(tokens);
 }
 
@@ -221,6 +230,8 @@ SubmittedStep DescribeStep(const SchedulerOutput& step, int64_t number) {
     digest.Add(static_cast<int64_t>(admitted.token_ids.size()), admitted.num_prompt_tokens);
     if (admitted.adapter != nullptr) digest.Add(admitted.adapter->id, admitted.adapter->version);
   }
+  for (const auto& image : step.encoder_inputs) digest.Add(image->key);
+  for (const std::string& key : step.dropped_encoder_outputs) digest.Add(key);
   for (const TokenMask& mask : step.token_masks) digest.Add(mask.request_idx, -2);
   return {.number = number,
           .digest = digest.value(),

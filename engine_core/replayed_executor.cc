@@ -140,6 +140,11 @@ Status ReplayedExecutor::RunModel(const SchedulerOutput& step, ModelOutput* resu
     const auto slot = static_cast<size_t>(Index(scheduled.slot));
     if (is_live_[slot]) continue;
     const Request& request = *RequestAt(scheduled.slot);
+    if (request.images != nullptr) {
+      return End("request " + request.id() +
+                 " has images, whose pixels are not recorded; --replay-tokens recorded goes on "
+                 "without the model");
+    }
     RETURN_IF_ERROR(Warm(request, scheduled));
     if (scheduled.kind == ScheduledKind::kRunning) Enter(request, i, &own);
     is_live_[slot] = true;

@@ -35,15 +35,8 @@ Status CheckTokenIds(std::string_view name, std::span<const TokenId> ids, int32_
 }
 
 Status CheckKind(const wire::EngineCoreRequest& request, bool pools) {
-  const struct {
-    const wire::RawValue& value;
-    std::string_view what;
-  } unsupported[] = {{pools ? wire::RawValue() : request.pooling_params, "pooling"},
-                     {request.mm_features, "multimodal input"}};
-  for (const auto& [value, what] : unsupported) {
-    if (!IsNone(value)) {
-      return UnimplementedError(std::string(what) + " is not supported by this engine");
-    }
+  if (!pools && !IsNone(request.pooling_params)) {
+    return UnimplementedError("pooling is not supported by this engine");
   }
   if (request.resumable) {
     return UnimplementedError("streaming input is not supported by this engine");

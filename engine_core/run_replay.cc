@@ -28,6 +28,7 @@ void TakeOver(const FlightAbout& about, EngineSetup* setup) {
   limits.max_model_len = static_cast<int32_t>(about.max_model_len);
   limits.num_blocks = static_cast<int32_t>(about.num_blocks);
   setup->auto_max_model_len = false;
+  if (limits.images) limits.images->lack_pixels = true;
   setup->engine.kv_cache.hash_seed = about.kv_hash_seed;
   setup->kv_cache.num_blocks = about.num_blocks + ReplayedExecutor::NumSpareBlocks(limits);
 }

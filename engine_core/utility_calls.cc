@@ -63,7 +63,7 @@ Result ResetPrefixCache(const wire::UtilityRequest& call, EngineCore* engine) {
   return Bool(engine->ResetPrefixCache(preempt_running, reset_connector));
 }
 
-// A text-only engine does not have these caches.
+// Images are kept by the frontend, which prepares them.
 Result ResetNothing(const wire::UtilityRequest&, EngineCore*) { return Nil(); }
 
 StatusOr<PauseMode> ParseMode(const std::string& mode) {
@@ -222,6 +222,11 @@ Result DescribeCache(const wire::UtilityRequest&, EngineCore* engine) {
   return StatusOr<wire::RawValue>(wire::PackedStrings(facts));
 }
 
+Result ResetEncoderCache(const wire::UtilityRequest&, EngineCore* engine) {
+  engine->ResetEncoderCache();
+  return Nil();
+}
+
 struct Method {
   std::string_view name;
   Result (*call)(const wire::UtilityRequest& call, EngineCore* engine);
@@ -240,7 +245,7 @@ constexpr Method kMethods[] = {
     {"resume_generation", Resume},
     {"reset_prefix_cache", ResetPrefixCache},
     {"reset_mm_cache", ResetNothing},
-    {"reset_encoder_cache", ResetNothing},
+    {"reset_encoder_cache", ResetEncoderCache},
     {"get_weight_version", GetWeightVersion},
     {"set_weight_version", SetWeightVersion},
     {"add_lora", AddLora},

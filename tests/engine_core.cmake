@@ -26,6 +26,7 @@ tandem_test(property_kv_cache LABEL property
 tandem_test(unit_scheduler LABEL unit
   SRCS unit/engine_core/scheduler/request_queue_test.cc
        unit/engine_core/scheduler/async_test.cc unit/engine_core/scheduler/draft_tokens_test.cc
+       unit/engine_core/scheduler/encoder_cache_test.cc
        unit/engine_core/scheduler/forced_tokens_test.cc unit/engine_core/scheduler/outside_test.cc
        unit/engine_core/scheduler/prefill_pace_test.cc
        unit/engine_core/scheduler/scheduler_test.cc
@@ -46,7 +47,7 @@ tandem_test(simulation LABEL simulation TIMEOUT 600 SRCS simulation/simulation_t
   DEPS tests/simulation tests/support)
 tandem_test(unit_engine_core LABEL unit
   SRCS unit/engine_core/engine_core_test.cc unit/engine_core/engine_adapters_test.cc unit/engine_core/kv_event_batch_test.cc
-       unit/engine_core/read_embeddings_test.cc unit/engine_core/request_check_test.cc
+       unit/engine_core/read_embeddings_test.cc unit/engine_core/read_images_test.cc unit/engine_core/request_check_test.cc
        unit/engine_core/tokenizer_hash_test.cc unit/engine_core/watchdog_test.cc
   DEPS tests/simulation tests/support/files engine_core proto_msgpack)
 tandem_test(unit_kv_connectors LABEL unit

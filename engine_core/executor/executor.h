@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "common/status.h"
+#include "engine_core/executor/image_limits.h"
 #include "engine_core/scheduler/model_output.h"
 #include "engine_core/scheduler/scheduler_config.h"
 #include "engine_core/scheduler/scheduler_output.h"
@@ -37,6 +38,8 @@ struct ExecutorLimits {
   // of one that none of its tokens sees. 0: some layer sees all keys.
   int32_t sliding_window = 0;
   int32_t hidden_size = 0;  // columns of prompt embeddings; 0: they are not accepted
+  // What images must be; nullopt: the model takes none.
+  std::optional<ImageLimits> images = {};
   // What the drafter needs; by default there is none.
   DraftConfig drafts = {};
   // The model pools its requests; nullopt: it generates.

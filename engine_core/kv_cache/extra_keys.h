@@ -4,7 +4,7 @@
 // images (or other items) whose placeholders are among its tokens, a salt by which a client keeps
 // its prompts apart from those of others, and embeddings in place of tokens. All of it is part of
 // the block's hash, composed as vLLM does. Values; thread: engine loop.
-// Nothing turns items on yet: requests with them are refused. A salt comes with any request.
+// A salt comes with any request.
 
 #include <cstdint>
 #include <memory>

@@ -13,6 +13,7 @@
 #include "common/ids.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/reasoning_marks.h"
+#include "engine_core/scheduler/request_images.h"
 #include "proto_msgpack/pooling_params.h"
 #include "proto_msgpack/request_spec_decode_metrics.h"
 #include "proto_msgpack/schema.h"
@@ -26,6 +27,7 @@ struct RequestNeeds {
   // Its weights are being loaded: it may not run before Scheduler::EndAdapterWait.
   bool awaits_adapter = false;
   std::shared_ptr<const PromptEmbeddings> embeddings = {};  // of its first prompt tokens
+  std::shared_ptr<const RequestImages> images = {};         // null: none
 };
 
 // Tokens whose KV a request did not compute itself: from the prefix cache, and after them from
@@ -77,9 +79,10 @@ struct Request {
         reasoning(wire, num_prompt_tokens),
         order(order_of_adding),
         extra_keys{.adapter = needs.adapter,
-                   .items = {},
+                   .items = ItemsOf(needs.images.get()),
                    .cache_salt = wire.cache_salt.value_or(""),
-                   .embeddings = needs.embeddings} {
+                   .embeddings = needs.embeddings},
+        images(needs.images) {
     reasoning.Read(token_ids);
     if (pools()) {
       // It ends with the step of its last token, which no later step may wait for.
@@ -128,9 +131,10 @@ struct Request {
   // Neighbours in the FCFS queue.
   Request* next_waiting = nullptr;
   Request* prev_waiting = nullptr;
-  ExtraKeys extra_keys;         // of its blocks
-  KnownTokens known;            // when it was admitted last, or will be
-  KnownTokens first_known;      // when it was admitted first
+  ExtraKeys extra_keys;                         // of its blocks
+  std::shared_ptr<const RequestImages> images;  // null: none
+  KnownTokens known;                            // when it was admitted last, or will be
+  KnownTokens first_known;                      // when it was admitted first
   KvLoad load = KvLoad::kNone;  // once part of it has failed, `known` is what is valid
   KvFetch fetch = KvFetch::kNone;
   int32_t num_failed_loads = 0;  // of which nothing was valid

@@ -9,11 +9,12 @@
 namespace tandem {
 
 RequestTable::RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache,
-                           KvTransfers* transfers)
+                           KvTransfers* transfers, EncoderCache* encoder_cache)
     : max_model_len_(config.max_model_len),
       num_speculative_tokens_(config.drafts.num_speculative_tokens),
       kv_cache_(kv_cache),
       transfers_(transfers),
+      encoder_cache_(encoder_cache),
       waiting_(MakeRequestQueue(config.policy, config.seconds_per_prompt_token())),
       holding_(MakeRequestQueue(config.policy, config.seconds_per_prompt_token())),
       adapters_(config.max_loras) {
@@ -32,6 +33,7 @@ Request* RequestTable::Add(wire::EngineCoreRequest from_wire, const RequestNeeds
   waiting_->Add(request);
   if (needs.grammar) request->status = kAwaitsGrammar;
   adapters_.Enter(needs.adapter);
+  encoder_cache_->MakeRoomFor(request->images.get());
   transfers_->Add(request);
   NoteWait(*request, false);
   return request;
@@ -163,6 +165,7 @@ void RequestTable::Preempt(Request* request, StaleOutput stale_output, double no
   std::erase(running_, request);
   ForgetUncomputed(request);
   transfers_->Release(request);
+  encoder_cache_->Release(*request);
   kv_cache_->Free(request->slot);
   ReleaseSlot(request);
   request->known = {};
@@ -206,6 +209,7 @@ void RequestTable::AwaitGrammar(Request* request, double now) {
 wire::RawValue RequestTable::Finish(Request* request, wire::RequestStatus status) {
   if (request->status == wire::RequestStatus::kRunning) ForgetUncomputed(request);
   wire::RawValue params = transfers_->FreeOrKeep(request, status);
+  encoder_cache_->Release(*request);
   if (request->status == wire::RequestStatus::kRunning) {
     ReleaseSlot(request);
   } else {

@@ -4,7 +4,8 @@
 // gone. Two queues: requests that were given blocks for a load, and all others. Every change of a
 // request's status is a call here; the passes and the update decide when.
 // Thread: engine loop. Owns: the requests from Add until no step in flight names them, the slots,
-// the queues; the blocks of a request are freed here when it loses its slot or ends.
+// the queues; the blocks of a request are freed here, and the rows of its images released, when it
+// loses its slot or ends.
 
 #include <memory>
 #include <string>
@@ -17,6 +18,7 @@
 #include "common/status.h"
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/adapter_slots.h"
+#include "engine_core/scheduler/encoder_cache.h"
 #include "engine_core/scheduler/kv_transfers.h"
 #include "engine_core/scheduler/request.h"
 #include "engine_core/scheduler/request_queue.h"
@@ -36,8 +38,9 @@ enum class StaleOutput { kDeliver, kDrop };
 
 class RequestTable {
  public:
-  // Both must outlive it.
-  RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache, KvTransfers* transfers);
+  // They must outlive it.
+  RequestTable(const SchedulerConfig& config, KvCacheManager* kv_cache, KvTransfers* transfers,
+               EncoderCache* encoder_cache);
 
   // Adds a request to the end of the waiting queue. REQUIRES: its id is not in use.
   Request* Add(wire::EngineCoreRequest from_wire, const RequestNeeds& needs, double now);
@@ -126,6 +129,7 @@ class RequestTable {
   int32_t num_speculative_tokens_;
   KvCacheManager* kv_cache_;
   KvTransfers* transfers_;
+  EncoderCache* encoder_cache_;
   absl::flat_hash_map<RequestId, std::unique_ptr<Request>> requests_;
   std::vector<Request*> running_;
   std::unique_ptr<RequestQueue> waiting_;

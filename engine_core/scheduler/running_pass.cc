@@ -25,7 +25,9 @@ void RunningPass::Run(StepPlan* plan) {
   for (size_t i = 0; i < running.size() && plan->budget_tokens() > 0;) {
     if (plan->num_running() == most) return;
     Request* request = running[i];
-    const int32_t num_tokens = NumTokensFor(*request, *plan);
+    const int32_t num_tokens =
+        parts_.encoder_cache.NumTokensFor(*request, request->num_computed_tokens,
+                                          NumTokensFor(*request, *plan), plan->budget_tokens());
     if (num_tokens == 0) {
       ++i;
       continue;
@@ -35,6 +37,7 @@ void RunningPass::Run(StepPlan* plan) {
     const Room room = MakeRoom(&i, num_tokens, plan);
     if (room == Room::kNone) return;
     if (room == Room::kWasPreempted) continue;  // it is no longer at i
+    parts_.encoder_cache.Take(*request, request->num_computed_tokens, num_tokens);
     plan->AddRunning(request, num_tokens, num_blocks_before);
     if (request->mid_prefill) plan->NotePrefill(num_tokens);
     ++i;

@@ -46,6 +46,10 @@ Status Scheduler::Add(wire::EngineCoreRequest from_wire, double now, const Reque
   if (parts_.requests.Find(id) != nullptr || parts_.transfers.Keeps(id)) {
     return AlreadyExistsError("request id " + id + " is in use");
   }
+  const int32_t most_tokens =
+      std::min(parts_.config.max_num_scheduled_tokens,
+               parts_.config.max_num_batched_tokens - parts_.drafts.num_input_slots());
+  RETURN_IF_ERROR(parts_.encoder_cache.Check(needs.images.get(), most_tokens));
   const Adapter& adapter = needs.adapter;
   CHECK(adapter.id == 0 || (parts_.config.max_loras > 0 && !adapter.name.empty()))
       << "adapter " << adapter.id;
@@ -119,6 +123,7 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
   now_ = now;
   parts_.kv_cache.SetNow(now);
   plan_.Begin(now, LimitsOfStep());
+  parts_.encoder_cache.BeginStep();
   if (pause_state_ != PauseState::kPausedAll) {
     running_pass_.Run(&plan_);
     // No admission when running requests lack blocks.
@@ -135,6 +140,7 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
   }
   Step* step = newest_step_ = steps_.Begin();
   step->output.freed_slots.swap(parts_.requests.freed_slots());
+  parts_.encoder_cache.TakeChanges(&step->output);
   step->output.polls_kv_transfers = parts_.transfers.has_connector();
   plan_.Build(parts_.kv_cache, parts_.drafts, &parts_.thinking_budgets, step);
   return step->output;
@@ -243,7 +249,10 @@ Work Scheduler::pending_work() const {
   const bool admits =
       pause_state_ == PauseState::kUnpaused && num_waiting() > requests.num_awaiting_events();
   if (runs || admits_held || admits) return Work::kRequests;
-  if (!requests.finished().empty() || !requests.freed_slots().empty()) return Work::kNotices;
+  if (!requests.finished().empty() || !requests.freed_slots().empty() ||
+      parts_.encoder_cache.has_dropped()) {
+    return Work::kNotices;
+  }
   return parts_.transfers.keeps_any() ? Work::kTransfers : Work::kNone;
 }
 
@@ -252,8 +261,13 @@ std::string Scheduler::DebugString() const {
   const BlockPool& pool = parts_.kv_cache.pool();
   text << "steps " << num_steps_ << ", running " << num_running() << ", waiting " << num_waiting()
        << ", blocks held " << pool.num_blocks() - 1 - pool.num_free() << " of "
-       << pool.num_blocks() - 1 << ", cached hashes " << pool.num_cached_hashes() << "\n"
-       << parts_.requests.DebugString();
+       << pool.num_blocks() - 1 << ", cached hashes " << pool.num_cached_hashes();
+  const EncoderCache& encoder_cache = parts_.encoder_cache;
+  if (encoder_cache.capacity() > 0) {
+    text << ", rows of images held " << encoder_cache.num_held() << ", kept "
+         << encoder_cache.num_kept() << " of " << encoder_cache.capacity();
+  }
+  text << "\n" << parts_.requests.DebugString();
   return text.str();
 }
 

@@ -63,6 +63,7 @@ class Scheduler {
   Scheduler& operator=(const Scheduler&) = delete;
 
   // AlreadyExists for an id that is still in use, if only by a transfer of an ended request.
+  // InvalidArgument for an image that no step can take.
   // A request that brings outputs of an earlier run goes on as after a preemption.
   // REQUIRES: at least one prompt token, fewer tokens than max_model_len, ids in range; an adapter
   // only with a name and if max_loras > 0.
@@ -101,6 +102,8 @@ class Scheduler {
   // and resume in their order; their tokens in flight are dropped and sampled again. With
   // reset_connector, the connector forgets what it could load, and may fail to.
   bool ResetPrefixCache(bool preempt_running, double now, bool reset_connector = false);
+  // The rows of all images are computed again when they are needed.
+  void ResetEncoderCache() { parts_.encoder_cache.Reset(); }
   void SetPauseState(PauseState state) { pause_state_ = state; }
   PauseState pause_state() const { return pause_state_; }
 
@@ -113,6 +116,7 @@ class Scheduler {
   std::vector<Request*> Waiting() const { return parts_.requests.waiting().InOrder(); }
   std::vector<Request*> Holding() const { return parts_.requests.holding().InOrder(); }
   const KvTransfers& transfers() const { return parts_.transfers; }
+  const EncoderCache& encoder_cache() const { return parts_.encoder_cache; }
   const AdapterSlots& adapters() const { return parts_.requests.adapters(); }
   const Request* Find(const RequestId& id) const { return parts_.requests.Find(id); }
   // A checkpoint: requests, queues and blocks, also those of the KV cache, as they are; statistics

@@ -1,7 +1,8 @@
 // Checkpoints of the scheduler: every request with its tokens, queues and slots in their order.
 // They are taken when no step is in flight, so nothing of a step belongs to one; statistics that
-// were not sent yet, and stamps for clients, are left out. The weights of an adapter are left out
-// too, what names them is there. REQUIRES: no connector; beside one there is no flight recorder.
+// were not sent yet, and stamps for clients, are left out. The weights of an adapter and the
+// pixels of images are left out too, what names them is there. REQUIRES: no connector; beside one
+// there is no flight recorder.
 
 #include <limits>
 
@@ -58,6 +59,48 @@ StatusOr<std::shared_ptr<const PromptEmbeddings>> LoadEmbeddings(ByteReader* in)
   return std::make_shared<const PromptEmbeddings>(std::move(embeddings));
 }
 
+// Without the pixels, which would fill a ring by themselves.
+void SaveImages(const RequestImages* images, ByteWriter* out) {
+  out->Varint(images == nullptr ? 0 : images->size());
+  if (images == nullptr) return;
+  for (const auto& image : *images) {
+    out->Bytes(image->identifier);
+    out->Bytes(image->key);
+    for (const int32_t number : {image->begin, image->num_tokens, image->num_rows, image->grid_t,
+                                 image->grid_h, image->grid_w}) {
+      out->Signed(number);
+    }
+    out->Varint(image->runs.size());
+    for (const ImageInput::Run& run : image->runs) {
+      out->Signed(run.begin);
+      out->Signed(run.num_rows);
+    }
+    out->List(std::span<const int64_t>(image->shape));
+  }
+}
+
+StatusOr<std::shared_ptr<const RequestImages>> LoadImages(ByteReader* in) {
+  auto images = std::make_shared<RequestImages>();
+  for (size_t left = in->Count(); left > 0 && in->ok(); --left) {
+    auto image = std::make_shared<ImageInput>();
+    image->identifier = std::string(in->Bytes());
+    image->key = std::string(in->Bytes());
+    for (int32_t* number : {&image->begin, &image->num_tokens, &image->num_rows, &image->grid_t,
+                            &image->grid_h, &image->grid_w}) {
+      *number = static_cast<int32_t>(in->Signed());
+    }
+    for (size_t runs = in->Count(); runs > 0 && in->ok(); --runs) {
+      const auto begin = static_cast<int32_t>(in->Signed());
+      image->runs.push_back({begin, static_cast<int32_t>(in->Signed())});
+    }
+    in->List(&image->shape);
+    images->push_back(std::move(image));
+  }
+  if (!in->ok()) return DataLossError("the images of a prompt are broken");
+  if (images->empty()) return std::shared_ptr<const RequestImages>();
+  return std::shared_ptr<const RequestImages>(std::move(images));
+}
+
 void SaveRequest(const Request& request, ByteWriter* out) {
   CHECK(request.num_steps_in_flight == 0 && !request.holds_blocks && !request.holds_back_hashes)
       << request.id();
@@ -65,6 +108,7 @@ void SaveRequest(const Request& request, ByteWriter* out) {
   PackRequest(request.wire, tokens.first(NumArrivedTokens(request)), out);
   out->List(tokens.subspan(NumArrivedTokens(request)));
   SaveEmbeddings(request.extra_keys.embeddings.get(), out);
+  SaveImages(request.images.get(), out);
   PackAdapter(request.extra_keys.adapter, out);
   out->Signed(request.order);
   out->Fixed(request.status);
@@ -85,13 +129,15 @@ StatusOr<std::unique_ptr<Request>> LoadRequest(ByteReader* in) {
   std::vector<TokenId> sampled;
   in->List(&sampled);
   ASSIGN_OR_RETURN(std::shared_ptr<const PromptEmbeddings> embeddings, LoadEmbeddings(in));
+  RequestNeeds needs;
+  ASSIGN_OR_RETURN(needs.images, LoadImages(in));
   Adapter adapter = UnpackAdapter(in);
   const int64_t order = in->Signed();
   if (record.own.num_prior_output_tokens < 0 ||
       record.prompt_token_ids.size() <= static_cast<size_t>(record.own.num_prior_output_tokens)) {
     return DataLossError("request " + record.request_id + " has no prompt");
   }
-  auto request = std::make_unique<Request>(std::move(record), order);
+  auto request = std::make_unique<Request>(std::move(record), order, needs);
   request->token_ids.insert(request->token_ids.end(), sampled.begin(), sampled.end());
   request->extra_keys.embeddings = std::move(embeddings);
   request->extra_keys.adapter = std::move(adapter);
@@ -185,6 +231,7 @@ void Scheduler::Save(ByteWriter* out) const {
   out->Fixed(now_);
   cadence_.Save(out);
   pace_.Save(out);
+  parts_.encoder_cache.Save(out);
   parts_.requests.Save(out);
   parts_.kv_cache.Save(out);
 }
@@ -195,6 +242,7 @@ Status Scheduler::Load(ByteReader* in) {
   now_ = in->Fixed<double>();
   cadence_.Load(in);
   pace_.Load(in);
+  RETURN_IF_ERROR(parts_.encoder_cache.Load(in));
   RETURN_IF_ERROR(parts_.requests.Load(in));
   return parts_.kv_cache.Load(in);
 }

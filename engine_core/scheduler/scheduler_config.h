@@ -57,6 +57,10 @@ struct SchedulerConfig {
   // spread over them, and a request waits for the token that it has in flight.
   int32_t num_pipeline_steps = 1;
   int32_t max_loras = 0;  // adapters of running requests
+  // Rows of images that are kept, and that a step computes (encoder_cache.h); 0: no request has
+  // any.
+  int32_t encoder_cache_rows = 0;
+  bool needs_whole_images = false;  // no chunk may end inside one
   DraftConfig drafts;
   // Further steps may be scheduled before a step is updated.
   bool overlaps_steps = false;

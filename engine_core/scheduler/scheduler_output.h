@@ -29,10 +29,12 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "common/ids.h"
 #include "engine_core/kv_cache/extra_keys.h"
+#include "engine_core/scheduler/request_images.h"
 
 namespace tandem {
 
@@ -78,7 +80,8 @@ struct AdmittedRequest {
   int32_t num_prompt_tokens = 0;
   // In place of the first token ids, which are zeros; null: none.
   std::shared_ptr<const PromptEmbeddings> embeddings = {};
-  const Adapter* adapter = nullptr;  // null: none
+  std::shared_ptr<const RequestImages> images = {};  // null: none
+  const Adapter* adapter = nullptr;                  // null: none
 };
 
 // Limits the tokens that a request may sample in this step. One with drafts has a mask more for
@@ -106,7 +109,11 @@ struct SchedulerOutput {
   // forced. An executor calls it before it reads either, as late as it can.
   std::function<void()> finish_token_masks;
   std::vector<RequestSlot> freed_slots;  // since the previous step
-  int32_t num_scheduled_tokens = 0;      // sum over requests
+  // Rows of images that the worker need not keep any more, by ImageInput::key, and after that those
+  // that it computes before anything runs, and keeps for this step and later ones.
+  std::vector<std::string> dropped_encoder_outputs;
+  RequestImages encoder_inputs;
+  int32_t num_scheduled_tokens = 0;  // sum over requests
   // Those of the requests whose known tokens were not all computed, and how many such there are.
   int32_t num_prefill_tokens = 0;
   int32_t num_prefills = 0;
@@ -116,7 +123,10 @@ struct SchedulerOutput {
 
   bool empty() const { return requests.empty(); }
   // Whether it must be submitted.
-  bool has_work() const { return !empty() || !freed_slots.empty() || polls_kv_transfers; }
+  bool has_work() const {
+    return !empty() || !freed_slots.empty() || !dropped_encoder_outputs.empty() ||
+           polls_kv_transfers;
+  }
   std::span<const BlockId> NewBlocks(const ScheduledRequest& request) const {
     return {new_block_ids.data() + request.new_blocks_begin,
             static_cast<size_t>(request.num_new_blocks)};
@@ -137,6 +147,8 @@ struct SchedulerOutput {
     forced_token_ids.clear();
     finish_token_masks = nullptr;
     freed_slots.clear();
+    dropped_encoder_outputs.clear();
+    encoder_inputs.clear();
     num_scheduled_tokens = 0;
     num_prefill_tokens = 0;
     num_prefills = 0;

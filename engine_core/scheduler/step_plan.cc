@@ -61,6 +61,7 @@ void StepPlan::Build(const KvCacheManager& kv_cache, const DraftTokens& drafts,
                                  .token_ids = request->token_ids,
                                  .num_prompt_tokens = request->num_prompt_tokens,
                                  .embeddings = request->extra_keys.embeddings,
+                                 .images = request->images,
                                  .adapter = request->adapter()});
     }
     output.num_scheduled_tokens += entry.num_tokens;

@@ -91,6 +91,7 @@ void StepUpdate::UpdateRequest(const ScheduledRequest& scheduled, const ModelOut
   --request->num_steps_in_flight;
   const bool is_stale = request->num_stale_steps > 0;
   if (is_stale) --request->num_stale_steps;
+  parts_.encoder_cache.ReleaseComputed(*request);
   const bool has_failed = own.extra != nullptr && !own.extra->status.ok();
   // Ended while the step ran, or it samples this position again.
   if (request->finished() || (is_stale && request->drops_stale_output)) {

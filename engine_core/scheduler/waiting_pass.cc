@@ -109,6 +109,9 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
   if (!parts_.config.enable_chunked_prefill && num_tokens > plan->budget_tokens()) return false;
   num_tokens = std::min(num_tokens, plan->budget_tokens());
   if (is_prefill) num_tokens = std::min(num_tokens, plan->prefill_tokens());
+  num_tokens =
+      parts_.encoder_cache.NumTokensFor(*request, num_known, num_tokens, plan->budget_tokens());
+  if (num_tokens == 0) return false;
   const int32_t num_padding =
       IsPadded(num_left, prefix, *plan) ? parts_.drafts.NumPadding(num_known) : 0;
   if (num_tokens + num_padding > plan->budget_tokens()) return false;
@@ -128,6 +131,7 @@ bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* pla
   CountLookups(*request, prefix);
   const bool resumed = request->status == wire::RequestStatus::kPreempted;
   parts_.requests.Admit(request, prefix.known, plan->now());
+  parts_.encoder_cache.Take(*request, num_known, num_tokens);
   plan->AddAdmitted(request, num_tokens, resumed);
   if (is_prefill) plan->NotePrefill(num_tokens);
   return true;

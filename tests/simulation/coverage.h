@@ -22,6 +22,8 @@ struct Coverage {
   int64_t num_kept_tables = 0;
   int64_t num_grammars = 0;
   int64_t num_adapter_steps = 0;  // with as many adapters as fit
+  int64_t num_images = 0;         // of requests
+  int64_t num_encoded_images = 0;
   int64_t num_drafts = 0;
   int64_t num_accepted_drafts = 0;
 };

@@ -38,6 +38,7 @@ Status Invariants::CheckStep() {
   RETURN_IF_ERROR(CheckProgress());
   RETURN_IF_ERROR(CheckTransfers());
   RETURN_IF_ERROR(CheckAdapters());
+  RETURN_IF_ERROR(CheckEncoderCache());
   RETURN_IF_ERROR(CheckBlocks());
   RETURN_IF_ERROR(CheckFreeOrder());
   RETURN_IF_ERROR(CheckKvEvents());
@@ -92,6 +93,22 @@ Status Invariants::CheckAdapters() {
   if (used.size() > max_loras) return InternalError("too many adapters");
   if (!used.empty() && used.size() == max_loras) ++coverage_->num_adapter_steps;
   return OkStatus();
+}
+
+// The scheduler knows which rows of images the worker keeps, and none is held without a request.
+Status Invariants::CheckEncoderCache() const {
+  const Scheduler& scheduler = engine_->scheduler();
+  const EncoderCache& cache = scheduler.encoder_cache();
+  if (!cache.has_dropped() && cache.num_kept() != executor_->num_kept_rows()) {
+    return InternalError("kept rows of images are miscounted");
+  }
+  if (cache.num_held() > cache.num_kept() || cache.num_kept() > cache.capacity()) {
+    return InternalError("rows of images are miscounted");
+  }
+  const bool may_hold = std::ranges::any_of(
+      scheduler.running(), [](const Request* request) { return request->images != nullptr; });
+  return cache.num_held() == 0 || may_hold ? OkStatus()
+                                           : InternalError("rows of images are held for nobody");
 }
 
 // Free and held blocks are all blocks, each is held as often as tables name it, none is both.
@@ -199,6 +216,9 @@ Status Invariants::CheckQueues() const {
 Status Invariants::CheckEnd() {
   if (engine_->scheduler().num_requests() != 0) return InternalError("requests are left over");
   if (engine_->kv_cache().pool().Usage() != 0) return InternalError("blocks are left over");
+  if (engine_->scheduler().encoder_cache().num_held() != 0) {
+    return InternalError("rows of images are left over");
+  }
   for (int32_t i = 0; i < executor_->limits().max_num_seqs; ++i) {
     if (executor_->IsSlotInUse(RequestSlot{i})) return InternalError("a slot is left over");
   }

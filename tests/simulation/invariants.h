@@ -32,6 +32,7 @@ class Invariants {
   Status CheckProgress();
   Status CheckTransfers() const;
   Status CheckAdapters();
+  Status CheckEncoderCache() const;
   Status CheckBlocks();
   Status CheckFreeOrder();
   Status CheckKvEvents();

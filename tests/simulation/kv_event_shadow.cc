@@ -19,12 +19,13 @@ Status KvEventShadow::Apply(const std::vector<KvCacheEvent>& events) {
 
 Status KvEventShadow::Store(const BlockStored& stored) {
   Prefix prefix;
-  prefix.extra_keys = stored.extra_keys;
   if (stored.parent) {
     const auto parent = known_.find(stored.parent->bytes);
     if (parent == known_.end()) return InternalError("KV event: stored after an unknown parent");
     prefix = parent->second;
   }
+  // Sequences with the parent may have different images after it.
+  prefix.extra_keys = stored.extra_keys;
   const size_t num_blocks = stored.block_hashes.size();
   if (num_blocks == 0 || stored.token_ids.size() % num_blocks != 0) {
     return InternalError("KV event: tokens do not fill the stored blocks");

@@ -43,6 +43,7 @@ class Drawing {
   void DrawOutside(uint64_t seed);
   void DrawDrafter(uint64_t seed);
   void DrawPace(uint64_t seed);
+  void DrawImages(uint64_t seed);
   std::vector<TokenId> DrawPrompt(int32_t max_tokens);
   void DrawStream();
 
@@ -63,6 +64,7 @@ Scenario Drawing::Draw(uint64_t seed) {
   if (seed % 4 == 0) DrawOutside(seed);
   if (HasDrafter(seed)) DrawDrafter(seed);
   if (seed % 5 == 2) DrawPace(seed);
+  if (seed % 3 == 1 && !drawn_.connector_seed) DrawImages(seed);
   return std::move(drawn_);
 }
 
@@ -170,6 +172,49 @@ void Drawing::DrawPace(uint64_t seed) {
   limit.decode_steps = static_cast<double>(draw.Next() % 4);
 }
 
+// Likewise. Prompts have images of one layout, so that their beginnings are the same or differ in
+// an image alone. There are few images, and some of them stand in a prompt twice.
+void Drawing::DrawImages(uint64_t seed) {
+  SimRandom draw(seed * 41);
+  const auto between = [&](int32_t low, int32_t high) {
+    return low + static_cast<int32_t>(draw.Next() % static_cast<uint64_t>(high - low + 1));
+  };
+  const ExecutorLimits& limits = drawn_.limits;
+  ImageLimits& images = drawn_.limits.images.emplace();
+  images = {.token_id = 1, .patch_numbers = 2, .are_whole = between(0, 2) == 0};
+  const int32_t num_scheduled = drawn_.options.scheduler.max_num_scheduled_tokens;
+  const int32_t most = std::min({16, limits.max_num_batched_tokens - limits.drafts.num_input_slots,
+                                 num_scheduled > 0 ? num_scheduled : 16});
+  std::vector<ImageInput> layout;
+  for (int32_t begin = between(0, 6); begin < limits.max_model_len; begin += between(0, 6)) {
+    ImageInput& image = layout.emplace_back();
+    image.begin = begin;
+    image.num_tokens = between(1, most);
+    const int32_t before = between(0, 3) == 0 ? between(0, image.num_tokens - 1) : 0;
+    image.num_rows = image.num_tokens - before;
+    image.runs = {{begin + before, image.num_rows}};
+    begin = image.end();
+  }
+  for (auto& [id, stream] : drawn_.streams) {
+    if (stream.refused || between(0, 4) == 0) continue;
+    auto own = std::make_shared<RequestImages>();
+    for (const ImageInput& place : layout) {
+      if (place.end() > static_cast<int32_t>(stream.request.prompt_token_ids.size())) break;
+      auto image = std::make_shared<ImageInput>(place);
+      image->identifier = (between(0, 3) == 0 ? "b" : "a") + std::to_string(image->num_rows);
+      image->key = image->identifier + "/" + std::to_string(image->num_rows);
+      own->push_back(std::move(image));
+    }
+    if (own->empty()) continue;
+    stream.needs.images = std::move(own);
+    stream.answer.clear();
+    SolveStream(limits, &stream);
+    if (stream.fails_after) {
+      stream.fails_after = std::min(*stream.fails_after, stream.answer.size() - 1);
+    }
+  }
+}
+
 std::vector<TokenId> Drawing::DrawPrompt(int32_t max_tokens) {
   std::vector<TokenId> prompt;
   if (!documents_.empty() && random_->Chance(0.7)) {
@@ -236,7 +281,10 @@ Scenario DrawScenario(uint64_t seed, SimRandom* random) { return Drawing(random)
 void SolveStream(const ExecutorLimits& limits, Stream* stream) {
   const wire::SamplingParams& params = stream->request.sampling_params;
   uint64_t hash = stream->first_hash();
-  for (TokenId token : stream->request.prompt_token_ids) hash = ExtendPrefixHash(hash, token);
+  const std::vector<TokenId>& prompt = stream->request.prompt_token_ids;
+  for (int32_t p = 0; p < static_cast<int32_t>(prompt.size()); ++p) {
+    hash = ExtendPrefixHash(hash, InputAt(stream->needs.images.get(), prompt, p));
+  }
   std::vector<TokenId>& answer = stream->answer;
   stream->stop_reason = {};
   for (;;) {
@@ -284,7 +332,8 @@ std::string Scenario::Describe() const {
        << (s.kv_load_failure_policy == KvLoadFailurePolicy::kRecompute) << ", adapters "
        << s.max_loras << ", drafts " << limits.drafts.num_speculative_tokens << " ahead "
        << limits.drafts.num_lookahead_tokens << " slots " << limits.drafts.num_input_slots
-       << " padded " << limits.drafts.pads_new_requests << ", requests " << order.size();
+       << " padded " << limits.drafts.pads_new_requests << ", images " << limits.images.has_value()
+       << " whole " << (limits.images && limits.images->are_whole) << ", requests " << order.size();
   return text.str();
 }
 

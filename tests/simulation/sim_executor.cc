@@ -18,6 +18,23 @@ uint64_t ExtendPrefixHash(uint64_t prefix_hash, TokenId token) {
   return MixBits(prefix_hash * 31 + static_cast<uint64_t>(token) + 1);
 }
 
+TokenId InputAt(const RequestImages* images, std::span<const TokenId> token_ids, int32_t position) {
+  const TokenId token = token_ids[static_cast<size_t>(position)];
+  if (images == nullptr) return token;
+  for (const auto& image : *images) {
+    uint64_t row = 0;
+    for (const ImageInput::Run& run : image->runs) {
+      if (position >= run.begin && position < run.end()) {
+        row += static_cast<uint64_t>(position - run.begin);
+        for (const char c : image->identifier) row = MixBits(row * 31 + static_cast<uint64_t>(c));
+        return static_cast<TokenId>(row >> 33);
+      }
+      row += static_cast<uint64_t>(run.num_rows);
+    }
+  }
+  return token;
+}
+
 TokenId NextSimToken(uint64_t prefix_hash, int32_t vocab_size) {
   return static_cast<TokenId>(MixBits(prefix_hash ^ 0x746f6b656e) %
                               static_cast<uint64_t>(vocab_size));
@@ -42,6 +59,7 @@ Status SimExecutor::Submit(const SchedulerOutput& step) {
   if (step.polls_kv_transfers) RETURN_IF_ERROR(transfer_(&result->kv_transfers));
   for (RequestSlot slot : step.freed_slots) RETURN_IF_ERROR(Free(slot));
   for (const AdmittedRequest& admitted : step.admitted) RETURN_IF_ERROR(Admit(step, admitted));
+  RETURN_IF_ERROR(TakeEncoderOutputs(step));
 
   if (released_.any() && !step.requests.empty()) {
     return InternalError("a step runs while memory is released");
@@ -76,6 +94,45 @@ Status SimExecutor::Submit(const SchedulerOutput& step) {
     return InternalError("the budget is overrun");
   }
   num_tokens_ += total;
+  return OkStatus();
+}
+
+// Nothing is dropped that is not there, or computed that is.
+Status SimExecutor::TakeEncoderOutputs(const SchedulerOutput& step) {
+  for (const std::string& key : step.dropped_encoder_outputs) {
+    const auto output = encoder_outputs_.find(key);
+    if (output == encoder_outputs_.end()) return InternalError(key + " is dropped twice");
+    num_kept_rows_ -= output->second;
+    encoder_outputs_.erase(output);
+  }
+  int64_t num_computed = 0;
+  max_kept_rows_ = std::max<int64_t>(max_kept_rows_, limits_.max_num_batched_tokens);
+  for (const auto& image : step.encoder_inputs) {
+    if (!encoder_outputs_.emplace(image->key, image->num_rows).second) {
+      return InternalError(image->key + " is computed while it is kept");
+    }
+    ++num_encoded_images_;
+    num_kept_rows_ += image->num_rows;
+    num_computed += image->num_rows;
+    max_kept_rows_ = std::max<int64_t>(max_kept_rows_, image->num_rows);
+  }
+  if (num_kept_rows_ > max_kept_rows_) return InternalError("too many rows of images are kept");
+  if (num_computed > max_kept_rows_) return InternalError("too many rows of images are computed");
+  return OkStatus();
+}
+
+// The rows that a chunk reads are there, and it ends inside no image that must be whole.
+Status SimExecutor::CheckImages(const Row& row, int32_t end) const {
+  if (row.images == nullptr) return OkStatus();
+  for (const auto& image : *row.images) {
+    if (image->end() <= row.num_computed || image->begin >= end) continue;
+    if (image->HasRowsIn(row.num_computed, end) && !encoder_outputs_.contains(image->key)) {
+      return Breach(row.id, "reads rows of " + image->key + ", which are not there");
+    }
+    if (limits_.images->are_whole && end < image->end()) {
+      return Breach(row.id, "ends inside " + image->key);
+    }
+  }
   return OkStatus();
 }
 
@@ -143,6 +200,7 @@ Status SimExecutor::Admit(const SchedulerOutput& step, const AdmittedRequest& ad
   row.admission = ++num_admissions_;
   row.id = *admitted.request_id;
   row.token_ids.assign(admitted.token_ids.begin(), admitted.token_ids.end());
+  row.images = admitted.images;
   row.max_computed = admitted.num_prompt_tokens + admitted.sampling_params->max_tokens - 1;
   row.is_garbage = false;
   row.was_garbage = holders_of_garbage_.contains(row.id);
@@ -216,7 +274,7 @@ StatusOr<uint64_t> SimExecutor::Read(const Row& row) const {
   uint64_t hash = FirstHashOf(row.id);
   if (row.is_garbage) hash = ~hash;
   for (int32_t p = 0; p < row.step_begin; ++p) {
-    hash = ExtendPrefixHash(hash, row.token_ids[static_cast<size_t>(p)]);
+    hash = ExtendPrefixHash(hash, InputAt(row.images.get(), row.token_ids, p));
     if (row.is_garbage) continue;
     if (p >= FirstSeen(row.step_begin) && kv_[KvIdx(row, p)] != hash) {
       return Breach(row.id, "reads a wrong KV entry at position " + std::to_string(p));
@@ -232,6 +290,7 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled) {
   prefix_hashes_.clear();
   const int32_t end = row.num_computed + scheduled.num_scheduled_tokens;
   const int32_t first_guess = end - scheduled.num_draft_tokens;
+  RETURN_IF_ERROR(CheckImages(row, end));
   for (int32_t p = row.num_computed; p < end; ++p) {
     const BlockId block = row.blocks[static_cast<size_t>(p / limits_.block_size)];
     const auto b = static_cast<size_t>(Index(block));
@@ -242,7 +301,7 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled) {
     }
     written_at_[b] = num_steps_;
     writer_[b] = scheduled.slot;
-    hash = ExtendPrefixHash(hash, p < first_guess ? row.token_ids[static_cast<size_t>(p)]
+    hash = ExtendPrefixHash(hash, p < first_guess ? InputAt(row.images.get(), row.token_ids, p)
                                                   : guesses_[static_cast<size_t>(p - first_guess)]);
     kv_[KvIdx(row, p)] = hash;
     if (p >= first_guess - 1) prefix_hashes_.push_back(hash);

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -29,6 +31,8 @@ namespace tandem {
 
 // The hash of a prefix is folded token by token, from 0.
 uint64_t ExtendPrefixHash(uint64_t prefix_hash, TokenId token);
+// What a position of a prompt has as its input: the token, or a row of an image (null: none).
+TokenId InputAt(const RequestImages* images, std::span<const TokenId> token_ids, int32_t position);
 // The token that follows a prefix.
 TokenId NextSimToken(uint64_t prefix_hash, int32_t vocab_size);
 
@@ -74,6 +78,8 @@ class SimExecutor final : public Executor {
   int64_t num_steps() const { return num_steps_; }
   int64_t num_collected_steps() const { return num_collected_steps_; }
   int64_t num_tokens() const { return num_tokens_; }
+  int64_t num_kept_rows() const { return num_kept_rows_; }  // of images
+  int64_t num_encoded_images() const { return num_encoded_images_; }
   // The blocks that steps since the last call have named in a table.
   std::vector<BlockId> TakeUsedBlocks() { return std::exchange(used_blocks_, {}); }
   bool IsSlotInUse(RequestSlot slot) const { return RowOf(slot).in_use; }
@@ -84,6 +90,7 @@ class SimExecutor final : public Executor {
     int64_t admission = 0;  // its number
     RequestId id;
     std::vector<TokenId> token_ids;
+    std::shared_ptr<const RequestImages> images;
     std::vector<BlockId> blocks;
     int32_t max_computed = 0;  // its last allowed token is never an input
     int32_t num_cached = 0;    // at admission
@@ -120,6 +127,8 @@ class SimExecutor final : public Executor {
   Status TakeDrafts(const SchedulerOutput& step, const ScheduledRequest& scheduled);
   StatusOr<uint64_t> Read(const Row& row) const;
   Status Compute(const ScheduledRequest& scheduled);
+  Status TakeEncoderOutputs(const SchedulerOutput& step);
+  Status CheckImages(const Row& row, int32_t end) const;
   void Sample(const ScheduledRequest& scheduled, int32_t request_idx, ModelOutput* result);
   int32_t Verify(const ScheduledRequest& scheduled, ModelOutput* result);
   void Propose(uint64_t prefix_hash, Row* row);
@@ -147,6 +156,8 @@ class SimExecutor final : public Executor {
   int64_t num_steps_ = 0;
   int64_t num_collected_steps_ = 0;
   int64_t num_tokens_ = 0;
+  std::map<std::string, int32_t> encoder_outputs_;  // rows by key
+  int64_t num_kept_rows_ = 0, max_kept_rows_ = 0, num_encoded_images_ = 0;
   int64_t num_admissions_ = 0;
   int64_t lost_at_step_ = -1;
   bool lost_ = false;

@@ -9,6 +9,11 @@ namespace tandem {
 
 Simulation::Simulation(uint64_t seed) : random_(seed), scenario_(DrawScenario(seed, &random_)) {
   coverage_.num_requests = static_cast<int64_t>(scenario_.streams.size());
+  for (const auto& [id, stream] : scenario_.streams) {
+    if (stream.needs.images) {
+      coverage_.num_images += static_cast<int64_t>(stream.needs.images->size());
+    }
+  }
   StartEngine();
 }
 
@@ -131,6 +136,7 @@ void Simulation::Continue(Stream* stream) {
 }
 
 void Simulation::CountTransfers() {
+  if (executor_) coverage_.num_encoded_images += executor_->num_encoded_images();
   if (!connector_) return;
   coverage_.num_kv_loads += connector_->num_loads();
   coverage_.num_kv_load_failures += connector_->num_failures();
@@ -227,7 +233,7 @@ void Simulation::CallSomething() {
       Pause();
       break;
     case 3:
-      Call("get_supported_tasks", {});
+      Call(scenario_.limits.images ? "reset_encoder_cache" : "get_supported_tasks", {});
       break;
     case 4:
       Call("fly_to_the_moon", {});

@@ -57,6 +57,8 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
     total.num_kept_tables += run.num_kept_tables;
     total.num_grammars += run.num_grammars;
     total.num_adapter_steps += run.num_adapter_steps;
+    total.num_images += run.num_images;
+    total.num_encoded_images += run.num_encoded_images;
     total.num_drafts += run.num_drafts;
     total.num_accepted_drafts += run.num_accepted_drafts;
   }
@@ -68,8 +70,9 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
                 << " pauses, " << total.num_kv_loads << " KV loads, " << total.num_kv_load_failures
                 << " of them failed, " << total.num_kept_tables << " kept tables, "
                 << total.num_grammars << " grammars, " << total.num_adapter_steps
-                << " steps full of adapters, " << total.num_drafts << " drafts, "
-                << total.num_accepted_drafts << " of them accepted");
+                << " steps full of adapters, " << total.num_images << " images, "
+                << total.num_encoded_images << " times computed, " << total.num_drafts
+                << " drafts, " << total.num_accepted_drafts << " of them accepted");
   if (num_runs < 5000) return;
   // The draw covers what it is meant to.
   CHECK(total.num_preemptions > 1000);
@@ -84,6 +87,8 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
   CHECK(total.num_kept_tables > 1000);
   CHECK(total.num_grammars > 1000);
   CHECK(total.num_adapter_steps > 1000);
+  CHECK(total.num_images > 5000);
+  CHECK(total.num_encoded_images > 2000);
   CHECK(total.num_drafts > 10000);
   CHECK(total.num_accepted_drafts > 5000);
 }

@@ -19,6 +19,7 @@
 #include "engine_core/replayed_executor.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/lora_request.h"
+#include "proto_msgpack/multimodal.h"
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/sim_executor.h"
 #include "tests/simulation/sim_random.h"
@@ -119,12 +120,48 @@ class RecordedLoad {
     }
     has_adapters_ = true;
   }
+  // The images that were drawn for streams, in their requests; none if none were drawn.
+  void AddImages() {
+    for (auto& [id, stream] : scenario_.streams) {
+      if (stream.needs.images == nullptr) continue;
+      const std::string numbers(size_t{8} * scenario_.limits.max_model_len, '\x01');
+      std::vector<wire::MultiModalFeature> features;
+      std::vector<std::vector<int64_t>> grids(stream.needs.images->size());
+      for (const auto& image : *stream.needs.images) {
+        const int64_t num_rows = image->num_rows;
+        std::vector<int64_t>& grid = grids[features.size()];
+        grid = {1, num_rows, 1};
+        wire::MultiModalFeature& feature = features.emplace_back();
+        feature.identifier = image->identifier;
+        feature.offset = image->begin;
+        feature.length = image->num_tokens;
+        for (int32_t p = image->begin; p < image->end(); ++p) {
+          feature.is_embed.push_back(image->HasRowsIn(p, p + 1));
+          if (feature.is_embed.back()) {
+            stream.request.prompt_token_ids[static_cast<size_t>(p)] = 1;
+          }
+        }
+        const auto num_bytes = static_cast<size_t>(8 * num_rows);
+        feature.data = {{"pixel_values",
+                         {"float32", {num_rows, 2}, std::string_view(numbers).substr(0, num_bytes)},
+                         "flat",
+                         wire::FlatKwargs(num_rows)},
+                        {"image_grid_thw",
+                         {"int64", {3}, {reinterpret_cast<const char*>(grid.data()), 24}},
+                         "batched",
+                         wire::BatchedKwargs(true)}};
+      }
+      wire::EncodeFeatures(features, &stream.request);
+      has_images_ = true;
+    }
+  }
+  bool has_images() const { return has_images_; }
   static bool IsReplayable(uint64_t seed) { return seed % 4 != 0; }  // has things outside
 
   // Another drafter's drafts are not the simulated model's own; and it spoils KV of a request that
   // fails when its result is collected, which is sooner in a replay.
   bool IsComputable() const {
-    if (scenario_.drafter_seed) return false;
+    if (scenario_.drafter_seed || has_images_) return false;
     return !scenario_.options.async_scheduling ||
            std::none_of(scenario_.streams.begin(), scenario_.streams.end(),
                         [](const auto& entry) { return entry.second.fails_after.has_value(); });
@@ -165,8 +202,10 @@ class RecordedLoad {
     return model;
   }
   ReplayOptions Options() const {
+    ExecutorLimits limits = scenario_.limits;
+    if (limits.images) limits.images->lack_pixels = true;
     return {.engine = scenario_.options,
-            .limits = scenario_.limits,
+            .limits = limits,
             .grammars = {},
             .adapters = [](const Adapter&) -> StatusOr<std::shared_ptr<const AdapterWeights>> {
               return std::shared_ptr<const AdapterWeights>();
@@ -258,7 +297,7 @@ class RecordedLoad {
   std::unique_ptr<SimExecutor> model_;
   SimGrammars grammars_;
   SimLoads loads_{&random_, &events_};
-  bool has_adapters_ = false;
+  bool has_adapters_ = false, has_images_ = false;
   RecordedClock recorded_clock_{&clock_, &recorder_};
   RecordedExecutor executor_{model_.get(), &recorder_};
   RecordedGrammars recorded_grammars_{&grammars_, &recorder_};
@@ -286,13 +325,15 @@ ReplayResult MustReplay(const FlightFile& file, const ReplayOptions& options) {
 TEST_CASE("Replay: drawn loads repeat step by step, from the first and the nearest checkpoint") {
   REQUIRE(InitLog("replay", "ERROR").ok());
   int64_t num_steps = 0, num_tokens = 0, num_later_checkpoints = 0, num_adapter_loads = 0;
-  int64_t num_sleeps = 0;
-  for (uint64_t seed = 1; seed <= 400; ++seed) {
+  int64_t num_sleeps = 0, num_with_images = 0;
+  for (uint64_t seed = 1; seed <= 480; ++seed) {
     if (!RecordedLoad::IsReplayable(seed)) continue;
     CAPTURE(seed);
     RecordedLoad load(seed, seed % 2 == 0 ? kSmallRing : kLargeRing);
     if (seed % 3 == 0) load.AddAdapters(seed);
+    if (seed % 6 == 1) load.AddImages();
     REQUIRE(load.Run().ok());
+    num_with_images += load.has_images();
     const FlightFile file = Parse(load.Bytes());
     num_adapter_loads += load.num_adapter_loads();
     num_sleeps += load.num_sleeps();
@@ -317,8 +358,29 @@ TEST_CASE("Replay: drawn loads repeat step by step, from the first and the neare
   CHECK(num_later_checkpoints > 100);
   CHECK(num_adapter_loads > 300);
   CHECK(num_sleeps > 100);
+  CHECK(num_with_images > 20);
   CHECK(num_steps > 20'000);
   CHECK(num_tokens > 10'000);
+}
+
+TEST_CASE("Replay: a model that has no pixels ends before the first request with images") {
+  REQUIRE(InitLog("replay", "ERROR").ok());
+  for (uint64_t seed = 1;; seed += 3) {
+    REQUIRE(seed < 100);
+    RecordedLoad load(seed, kLargeRing);
+    load.AddImages();
+    if (!load.has_images() || !RecordedLoad::IsReplayable(seed)) continue;
+    CAPTURE(seed);
+    REQUIRE(load.Run().ok());
+    const auto model = load.MakeModel(ReplayedExecutor::NumSpareBlocks(load.scenario().limits));
+    ReplayOptions options = load.Options();
+    options.from_first = true;
+    options.model = model.get();
+    const ReplayResult result = MustReplay(Parse(load.Bytes()), options);
+    CHECK(result.difference.value_or("") == "");
+    CHECK(result.end.find("has images, whose pixels are not recorded") != std::string::npos);
+    return;
+  }
 }
 
 // A load of some hundred steps without drafts.

@@ -26,7 +26,6 @@ TEST_CASE("Ingress: a plain request and the edges of every range are accepted") 
   CHECK(CheckRequest(Good(), Limits()).ok());
   wire::EngineCoreRequest request = Good();
   request.prompt_token_ids.assign(7, 1);
-  request.mm_features.packed = "\x90";  // an empty array means none
   wire::SamplingParams& params = request.sampling_params;
   params.max_tokens = params.min_tokens = 1;
   params.temperature = 0;
@@ -97,7 +96,6 @@ TEST_CASE("Ingress: everything that could do harm is refused with a message") {
       {"token id 100", [](auto& r) { r.prompt_token_ids.push_back(100); }},
       {"token id -1", [](auto& r) { r.prompt_token_ids.push_back(-1); }},
       {"pooling", [](auto& r) { r.pooling_params.packed = "\x91\xc0"; }},
-      {"multimodal", [](auto& r) { r.mm_features.packed = "\x91\xc0"; }},
       {"streaming input", [](auto& r) { r.resumable = true; }},
       {"n is 2", [](auto& r) { r.sampling_params.n = 2; }},
       {"max_tokens is 0", [](auto& r) { r.sampling_params.max_tokens = 0; }},

@@ -1,0 +1,28 @@
+#pragma once
+
+// What the images of requests must be for a model. Values; thread: any one.
+
+#include <cstdint>
+
+#include "common/ids.h"
+
+namespace tandem {
+
+struct ImageLimits {
+  TokenId token_id = 0;  // stands in the prompt for each row
+  // Numbers of a patch. Images come as patches with the grid that they make; a square of merge_size
+  // of them each way becomes a row. 0: they come as squares of three colours, each of which becomes
+  // rows_per_image rows.
+  int64_t patch_numbers = 0;
+  int32_t merge_size = 1;
+  int64_t image_size = 0;  // pixels of a square's side
+  int32_t rows_per_image = 0;
+  // Attention inside an image goes both ways, so a step computes all of it.
+  bool are_whole = false;
+  // Tokens of an image have positions of their own, which turn queries and keys.
+  bool have_positions = false;
+  // In a replay: they come without their pixels, which are not recorded.
+  bool lack_pixels = false;
+};
+
+}  // namespace tandem

@@ -1,0 +1,260 @@
+// Images of requests, from the wire's form: what is taken, and what is refused for its request
+// alone.
+
+#include "engine_core/read_images.h"
+
+#include <cstring>
+
+#include "engine_core/engine_core.h"
+#include "proto_msgpack/multimodal.h"
+#include "tests/simulation/sim_executor.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Feature = wire::MultiModalFeature;
+using Catch::Contains;
+
+template <class T>
+std::string BytesOf(const std::vector<T>& values) {
+  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
+}
+
+constexpr TokenId kImage = 7;
+const std::vector<float> kPixels = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12,
+                                    1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12};
+const std::string kPixelBytes = BytesOf(kPixels);
+const std::string kGridBytes = BytesOf(std::vector<int64_t>{1, 2, 4});
+
+// Patches of three numbers, four of which make a row.
+ExecutorLimits Limits() {
+  ExecutorLimits limits;
+  limits.max_model_len = 64;
+  limits.max_num_batched_tokens = 32;
+  limits.images = {.token_id = kImage, .patch_numbers = 3, .merge_size = 2};
+  return limits;
+}
+
+ExecutorLimits SquareLimits() {
+  ExecutorLimits limits = Limits();
+  limits.images = {.token_id = kImage, .image_size = 2, .rows_per_image = 2, .are_whole = true};
+  return limits;
+}
+
+Feature Qwen(int32_t offset) {
+  Feature image;
+  image.identifier = "hash";
+  image.offset = offset;
+  image.length = 2;
+  image.data = {
+      {"pixel_values", {"float32", {8, 3}, kPixelBytes}, "flat", wire::FlatKwargs(8)},
+      {"image_grid_thw", {"int64", {3}, kGridBytes}, "batched", wire::BatchedKwargs(true)}};
+  return image;
+}
+
+Feature Gemma(int32_t offset) {
+  Feature image = Qwen(offset);
+  image.length = 4;
+  image.is_embed = {false, true, true, false};
+  image.data = {{"pixel_values",
+                 {"float32", {1, 3, 2, 2}, std::string_view(kPixelBytes).substr(0, 48)},
+                 "flat",
+                 wire::FlatKwargs(1)}};
+  return image;
+}
+
+wire::EngineCoreRequest With(const std::vector<Feature>& images) {
+  wire::EngineCoreRequest request;
+  request.request_id = "a";
+  request.prompt_token_ids = {1, kImage, kImage, 2, kImage, kImage, 3, 4};
+  wire::EncodeFeatures(images, &request);
+  return request;
+}
+
+TEST_CASE("images leave the message, with their pixels, places and grid") {
+  wire::EngineCoreRequest request = With({Qwen(1), Qwen(4)});
+  const auto images = ReadImages(Limits(), &request);
+  REQUIRE(images.status().ToString() == OkStatus().ToString());
+  CHECK(request.mm_features.is_nil());
+  CHECK(request.aux_frames.empty());
+  REQUIRE((*images)->size() == 2);
+  const ImageInput& second = *(**images)[1];
+  CHECK(second.identifier == "hash");
+  CHECK(second.key == "hash/2");
+  CHECK(second.begin == 4);
+  CHECK(second.num_tokens == 2);
+  CHECK(second.num_rows == 2);
+  CHECK(second.grid_h == 2);
+  CHECK(second.grid_w == 4);
+  CHECK(second.shape == std::vector<int64_t>{8, 3});
+  CHECK(second.pixels == kPixels);
+  const std::vector<MultimodalItem> items = ItemsOf(images->get());
+  REQUIRE(items.size() == 2);
+  CHECK(items[1].Overlaps(5, 6));
+  CHECK_FALSE(items[1].Overlaps(6, 9));
+}
+
+TEST_CASE("images without patches are squares, and tokens may stand around their rows") {
+  wire::EngineCoreRequest request = With({Gemma(3)});
+  const auto images = ReadImages(SquareLimits(), &request);
+  REQUIRE(images.status().ToString() == OkStatus().ToString());
+  const ImageInput& image = *(**images)[0];
+  CHECK(image.begin == 3);
+  CHECK(image.end() == 7);
+  REQUIRE(image.runs.size() == 1);
+  CHECK(image.runs[0].begin == 4);
+  CHECK(image.runs[0].num_rows == 2);
+  CHECK_FALSE(image.HasRowsIn(0, 4));
+  CHECK(image.HasRowsIn(5, 9));
+}
+
+TEST_CASE("pixels of shorter types, inline or in a frame, become float32") {
+  const std::vector<uint16_t> bfloats(24, 0x3fc0);  // 1.5
+  const std::string bytes = BytesOf(bfloats);
+  Feature image = Qwen(1);
+  image.data->at(0).tensor = {"bfloat16", {8, 3}, bytes};
+  wire::EngineCoreRequest request = With({image});
+  const auto images = ReadImages(Limits(), &request);
+  REQUIRE(images.ok());
+  CHECK((**images)[0]->pixels == std::vector<float>(24, 1.5F));
+}
+
+TEST_CASE("a request without images, or with an empty list of them, has none") {
+  wire::EngineCoreRequest request = With({});
+  CHECK(*ReadImages({}, &request) == nullptr);
+  request.mm_features.packed = "\x90";
+  CHECK(*ReadImages({}, &request) == nullptr);
+  CHECK(request.mm_features.is_nil());
+}
+
+TEST_CASE("images that do not fit their prompt or the model are refused by what is wrong") {
+  const auto refusal = [](const ExecutorLimits& limits, std::vector<Feature> images,
+                          StatusCode code = StatusCode::kInvalidArgument) {
+    wire::EngineCoreRequest request = With(images);
+    const auto read = ReadImages(limits, &request);
+    REQUIRE_FALSE(read.ok());
+    CHECK(read.status().code() == code);
+    return read.status().message();
+  };
+  CHECK_THAT(refusal({}, {Qwen(1)}, StatusCode::kUnimplemented), Contains("no vision tower"));
+  CHECK_THAT(refusal(Limits(), {Qwen(4), Qwen(1)}), Contains("not in the order"));
+  CHECK_THAT(refusal(Limits(), {Qwen(1), Qwen(1)}), Contains("overlap"));
+  CHECK_THAT(refusal(Limits(), {Qwen(7)}), Contains("tokens 7 to 8, the prompt has 8"));
+  CHECK_THAT(refusal(Limits(), {Qwen(2147483647)}), Contains("the prompt has 8"));
+  CHECK_THAT(refusal(Limits(), {Qwen(2)}), Contains("token 3, which is 2 and not"));
+
+  Feature image = Qwen(1);
+  image.modality = "video";
+  CHECK_THAT(refusal(Limits(), {image}, StatusCode::kUnimplemented), Contains("video input"));
+  image = Qwen(1);
+  image.data.reset();
+  CHECK_THAT(refusal(Limits(), {image}), Contains("no data"));
+  image = Qwen(1);
+  image.data->pop_back();
+  CHECK_THAT(refusal(Limits(), {image}), Contains("no image_grid_thw"));
+  image = Qwen(1);
+  image.data->erase(image.data->begin());
+  CHECK_THAT(refusal(Limits(), {image}), Contains("no pixel_values"));
+  image = Qwen(1);
+  image.identifier.assign(513, 'x');
+  CHECK_THAT(refusal(Limits(), {image}), Contains("512 bytes"));
+  image = Qwen(1);
+  image.length = 1;
+  CHECK_THAT(refusal(Limits(), {image}), Contains("1 tokens of the prompt, but has 2 rows"));
+  image = Qwen(1);
+  image.data->at(0).tensor.shape = {6, 4};
+  CHECK_THAT(refusal(Limits(), {image}), Contains("[6, 4], their grid and this model take [8, 3]"));
+  const std::string ints(96, '\0');
+  image.data->at(0).tensor = {"int32", {8, 3}, ints};
+  CHECK_THAT(refusal(Limits(), {image}), Contains("type int32"));
+  for (const std::vector<int64_t>& grid : std::vector<std::vector<int64_t>>{
+           {2, 2, 2}, {1, 1, 8}, {1, 0, 8}, {1, -2, -4}, {1, int64_t{1} << 40, 2}, {1, 2}}) {
+    const std::string bytes = BytesOf(grid);
+    image = Qwen(1);
+    image.data->at(1).tensor = {"int64", {static_cast<int64_t>(grid.size())}, bytes};
+    CHECK_THAT(refusal(Limits(), {image}), Contains("image_grid_thw is ["));
+  }
+  CHECK_THAT(refusal(SquareLimits(), {Qwen(1)}), Contains("this model takes [1, 3, 2, 2]"));
+  const std::string two = BytesOf(std::vector<int64_t>{2});
+  image = Gemma(3);
+  image.data->push_back({"num_patches", {"int64", {}, two}, "batched", wire::BatchedKwargs(false)});
+  CHECK_THAT(refusal(SquareLimits(), {image}, StatusCode::kUnimplemented),
+             Contains("pan and scan"));
+
+  wire::EngineCoreRequest request = With({Qwen(1)});
+  request.own.num_prior_output_tokens = 6;  // outputs of an earlier run are no places of images
+  CHECK_THAT(ReadImages(Limits(), &request).status().message(), Contains("the prompt has 2"));
+  request = With({Qwen(1)});
+  request.prompt_embeds = wire::PackedInt(1);
+  CHECK_THAT(ReadImages(Limits(), &request).status().message(), Contains("prompt embeddings"));
+  request = With({Qwen(1)});
+  request.mm_features.packed.pop_back();
+  CHECK_THAT(ReadImages(Limits(), &request).status().message(), Contains("mm_features: "));
+}
+
+TEST_CASE("recorded images have shapes in place of pixels, which only a replay takes") {
+  wire::EngineCoreRequest request = With({Qwen(1)});
+  const auto recorded = WithoutPixels(request);
+  REQUIRE(recorded);
+  CHECK(recorded->aux_frames.empty());
+  CHECK(recorded->mm_features.packed.find(kPixelBytes) == std::string::npos);
+  request.mm_features = recorded->mm_features;
+  request.aux_frames = recorded->aux_frames;
+  wire::EngineCoreRequest live = request;
+  CHECK_THAT(ReadImages(Limits(), &live).status().message(), Contains("no pixel_values"));
+  ExecutorLimits limits = Limits();
+  limits.images->lack_pixels = true;
+  const auto images = ReadImages(limits, &request);
+  REQUIRE(images.status().ToString() == OkStatus().ToString());
+  CHECK((**images)[0]->shape == std::vector<int64_t>{8, 3});
+  CHECK((**images)[0]->pixels.empty());
+  CHECK_FALSE(WithoutPixels(With({})));
+}
+
+TEST_CASE("an engine runs requests with images, and refuses one of them alone") {
+  ExecutorLimits limits = Limits();
+  limits.num_blocks = 33;
+  limits.block_size = 4;
+  limits.max_num_seqs = 4;
+  limits.vocab_size = 1 << 20;
+  SimExecutor executor(limits);
+  ManualClock clock{10};
+  const auto engine = EngineCore::Create({}, &executor, &clock);
+  REQUIRE(engine.ok());
+  wire::EngineCoreRequest good = With({Qwen(1), Qwen(4)});
+  good.sampling_params.max_tokens = 2;
+  wire::EngineCoreRequest other = good, bad = With({Qwen(2)});
+  other.request_id = "b";
+  bad.request_id = "bad";
+  (*engine)->Handle(wire::EngineInput(good));
+  (*engine)->Handle(wire::EngineInput(bad));
+  (*engine)->Handle(wire::EngineInput(other));
+  int num_ended = 0, num_refused = 0;
+  for (int i = 0; (*engine)->HasWork(); ++i) {
+    REQUIRE(i < 20);
+    REQUIRE((*engine)->Step().ok());
+    std::vector<ClientMessage> messages;
+    (*engine)->TakeMessages(&messages);
+    for (const ClientMessage& message : messages) {
+      for (const auto& output : message.outputs.outputs) {
+        if (!output.finish_reason) continue;
+        const bool is_refused = output.finish_reason == wire::FinishReason::kError;
+        CHECK(is_refused == (output.request_id == "bad"));
+        (is_refused ? num_refused : num_ended) += 1;
+      }
+    }
+  }
+  CHECK(num_ended == 2);
+  CHECK(num_refused == 1);
+  CHECK(executor.num_encoded_images() == 1);  // all four are the same
+  CHECK((*engine)->scheduler().encoder_cache().num_kept() == 2);
+  (*engine)->Handle(wire::EngineInput(wire::UtilityRequest{0, 1, "reset_encoder_cache", {}}));
+  CHECK((*engine)->HasWork());
+  REQUIRE((*engine)->Step().ok());
+  CHECK(executor.num_kept_rows() == 0);
+}
+
+}  // namespace
+}  // namespace tandem
