@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/exit_status.h"
+#include "common/forking/helper_process.h"
 #include "common/log.h"
 #include "common/log_format.h"
 #include "common/mailbox.h"
@@ -28,7 +29,6 @@
 #include "engine_core/executor/watched_executor.h"
 #include "engine_core/flags/pack_flags.h"
 #include "engine_core/flags/replay_flags.h"
-#include "engine_core/grammar/grammar_process.h"
 #include "engine_core/grammar/grammar_service.h"
 #include "engine_core/kv_event_batch.h"
 #include "engine_core/kv_transfer/offloading_connector.h"
@@ -195,7 +195,7 @@ StatusOr<std::unique_ptr<GrammarService>> StartGrammars(const EngineConfig& conf
                                                         Mailbox<EngineEvent>* events) {
   const ExecutorLimits& limits = setup.runner.limits;
   return GrammarService::Create(
-      {.program = GrammarProgramPath(),
+      {.program = HelperProgramPath("tandem-grammar"),
        .model_folder = config.model,
        .vocab_size = limits.vocab_size,
        .max_num_seqs = limits.max_num_seqs,

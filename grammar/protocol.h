@@ -2,15 +2,12 @@
 
 // What the engine core and tandem-grammar say to each other, over packets (packets.h).
 //
-// tandem-grammar loads the vocabulary once and then forks a process for each grammar. Of each such
-// process the engine holds a socket of its own; the masks are rows of memory that all share
-// (mask_rows.h).
-//   control socket:  engine → host    a grammar to compile: its process's socket, its spec (a file)
-//                    host → engine    once: ready, or why the vocabulary cannot be loaded
-//   grammar socket:  process → engine once: compiled, or what is wrong with the spec
-//                    engine → process the steps of its matchers; each packet gets one reply
-// A packet of the program begins with a ReplyKind. A matcher is the state of one request; it begins
-// with the first step that names it.
+// tandem-grammar loads the vocabulary once and then forks a process for each grammar
+// (forking_program.h), whose job's input is the packed spec. Of each such process the engine holds
+// the socket; the masks are rows of memory that all share (mask_rows.h). Once a grammar is compiled
+//   engine → process  the steps of its matchers
+//   process → engine  for each packet kDone, then a MatcherOutcome for each step; or kError
+// A matcher is the state of one request; it begins with the first step that names it.
 // Pure; any thread. Malformed packets are the Status or nullopt.
 
 #include <cstdint>
@@ -74,11 +71,6 @@ size_t NumStepWords(const MatcherStep& step);
 void AppendStep(const MatcherStep& step, std::vector<int32_t>* packet);
 // Takes the first step off the packet; its tokens are views into it.
 std::optional<MatcherStep> TakeStep(std::span<const int32_t>* packet);
-
-enum class ReplyKind : char {
-  kDone = 'd',   // then a MatcherOutcome for each step
-  kError = 'e',  // then the message; the process ends
-};
 
 enum class MatcherOutcome : char {
   kOk = 'o',

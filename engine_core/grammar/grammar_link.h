@@ -1,7 +1,7 @@
 #pragma once
 
-// The engine's end of one grammar's process. Thread: the grammar thread while it compiles, then the
-// engine loop. Its death closes the process. An event, so copies share the socket.
+// The engine's end of one grammar's process. Thread: that of the compilers while it compiles, then
+// the engine loop. Its death closes the process. An event, so copies share the socket.
 
 #include <cstdint>
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace tandem {
 
-// What became of a grammar that was to be compiled; made by the grammar thread, handled on the
+// What became of a grammar that was to be compiled; made by the compilers' thread, handled on the
 // engine loop.
 struct GrammarCompiled {
   int64_t grammar_id = 0;

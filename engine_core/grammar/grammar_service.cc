@@ -44,13 +44,19 @@ StatusOr<std::unique_ptr<GrammarService>> GrammarService::Create(
       MaskMemory masks,
       MaskMemory::Create(options.max_num_seqs * (1 + options.max_drafts), options.vocab_size));
   std::unique_ptr<GrammarService> service(new GrammarService(options, std::move(masks)));
-  service->thread_ =
-      std::make_unique<GrammarThread>(GrammarThreadOptions{.program = options.program,
-                                                           .model_folder = options.model_folder,
-                                                           .vocab_size = options.vocab_size,
-                                                           .masks_file = service->masks_.file(),
-                                                           .max_compiling = NumCompilers()},
-                                      clock, std::move(post));
+  service->post_ = std::move(post);
+  const Status overdue = InvalidArgumentError("the grammar takes too long to compile");
+  service->compilers_ = std::make_unique<ForkedJobs>(
+      ForkedJobsOptions{
+          .command = {options.program, options.model_folder, std::to_string(options.vocab_size)},
+          .fds = {service->masks_.file()},
+          .thread_name = "grammars",
+          .max_running = NumCompilers(),
+          .unavailable = "structured outputs are not available",
+          .kept_waiting = overdue,
+          .overdue = overdue,
+          .killed = InvalidArgumentError("the grammar ends its compiler without a word")},
+      clock);
   return service;
 }
 
@@ -90,7 +96,12 @@ void GrammarService::CompileQueued() {
     }
     queued_.pop_front();
     ++num_live_;
-    thread_->Compile({.grammar_id = grammar->id(), .packed_spec = grammar->packed_spec()});
+    const auto done = [this, id = grammar->id()](StatusOr<ForkedJobResult> result) {
+      GrammarCompiled compiled = {.grammar_id = id, .status = result.status(), .socket = nullptr};
+      if (result.ok()) compiled.socket = std::make_shared<UniqueFd>(std::move(result->socket));
+      post_(std::move(compiled));
+    };
+    compilers_->Submit("g", grammar->packed_spec(), done);
   }
 }
 

@@ -5,10 +5,10 @@
 // model runs; the executor waits for them before it samples. Where a mask allows one token, the
 // tokens that must follow it come along with the mask, so that the next step computes all of them.
 // A request with drafts gets a mask for each, and no run.
-// Thread: engine loop; `post` is called on the grammar thread. Owns: the thread, the sockets of all
-// grammars, the memory of the masks.
-// Failure of a grammar ends its requests with an error, or, when its process was killed, lets them
-// wait for a new one, which is given the tokens so far (GrammarFailure).
+// Thread: engine loop; `post` is called on the thread of the compilers. Owns: the thread, the
+// sockets of all grammars, the memory of the masks. Failure of a grammar ends its requests with an
+// error, or, when its process was killed, lets them wait for a new one, which is given the tokens
+// so far (GrammarFailure).
 
 #include <cstdint>
 #include <deque>
@@ -20,9 +20,10 @@
 #include <absl/container/flat_hash_map.h>
 
 #include "common/clock.h"
+#include "common/forking/forked_jobs.h"
 #include "common/status.h"
+#include "engine_core/grammar/grammar_link.h"
 #include "engine_core/grammar/grammar_spec.h"
-#include "engine_core/grammar/grammar_thread.h"
 #include "engine_core/grammar/held_grammar.h"
 #include "engine_core/grammar/mask_memory.h"
 #include "engine_core/grammar/request_grammars.h"
@@ -120,7 +121,8 @@ class GrammarService final : public RequestGrammars {
   std::vector<GrammarFailure> failures_;
   int64_t next_id_ = 1;
   int64_t num_uses_ = 0;
-  std::unique_ptr<GrammarThread> thread_;  // last: it must end first
+  std::function<void(GrammarCompiled)> post_;
+  std::unique_ptr<ForkedJobs> compilers_;  // last: its thread must end first
 };
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/forking/job_reply.h"
 #include "common/packets.h"
 
 namespace tandem {
@@ -53,9 +54,7 @@ Status HeldGrammar::Receive(std::vector<int64_t>* refused) {
   refused_.clear();
   for (; !unanswered_.empty(); unanswered_.pop_front()) {
     ASSIGN_OR_RETURN(const Packet reply, ReceivePacket(socket_->get(), kReplyTimeoutMs));
-    if (reply.bytes[0] == static_cast<char>(ReplyKind::kError)) {
-      return InvalidArgumentError(reply.bytes.substr(1));
-    }
+    if (IsErrorReply(reply)) return InvalidArgumentError(reply.bytes.substr(1));
     const std::vector<int64_t>& matchers = unanswered_.front();
     if (reply.bytes.size() != matchers.size() + 1) return DataLossError("a malformed reply");
     for (size_t i = 0; i < matchers.size(); ++i) {

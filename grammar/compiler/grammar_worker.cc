@@ -7,20 +7,14 @@
 #include <unordered_map>
 #include <vector>
 
+#include "common/forking/crash_report.h"
+#include "common/forking/job_reply.h"
 #include "common/packets.h"
-#include "grammar/compiler/crash_report.h"
 #include "grammar/compiler/token_matcher.h"
 #include "grammar/protocol.h"
 
 namespace tandem {
 namespace {
-
-int FailWith(int socket, const Status& status) {
-  std::string reply(1, static_cast<char>(ReplyKind::kError));
-  reply += status.message();
-  (void)SendPacket(socket, std::string_view(reply).substr(0, kMaxPacketBytes)).ok();
-  return 1;
-}
 
 class GrammarWorker {
  public:
@@ -80,7 +74,7 @@ class GrammarWorker {
 
 int RunGrammarWorker(GrammarVocabulary* vocabulary, const MaskRows& masks, UniqueFd socket,
                      UniqueFd spec, const GrammarLimits& limits) {
-  CrashReport::Install(socket.get(), "the grammar");
+  CrashReport::Install(socket.get(), "the grammar", "the grammar compiler");
   CrashReport::LimitMemory(limits.memory_bytes);
   CrashReport::LimitCpuTime(limits.compile_cpu_ms);
   const StatusOr<std::string> packed = ReadMemoryFile(spec.get());

@@ -1,0 +1,183 @@
+#include "common/forking/forked_jobs.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "common/forking/job_reply.h"
+#include "common/log.h"
+
+namespace tandem {
+namespace {
+
+// How often a job is tried whose process ended without a word. It was killed, perhaps by what kills
+// the next one too; or together with the program, which may take one more before its own end is
+// noticed.
+constexpr int kMaxAttempts = 4;
+constexpr double kRestartPauseS = 1;
+
+}  // namespace
+
+ForkedJobs::ForkedJobs(ForkedJobsOptions options, const Clock* clock)
+    : options_(std::move(options)),
+      program_name_(std::filesystem::path(options_.command[0]).filename().string()),
+      clock_(clock),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      jobs_([this] { eventfd_write(wake_.get(), 1); }) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+ForkedJobs::~ForkedJobs() {
+  jobs_.Close();
+  thread_.join();
+}
+
+void ForkedJobs::Submit(std::string head, std::string input, Done done) {
+  Job job;
+  job.head = std::move(head);
+  job.input = std::move(input);
+  job.done = std::move(done);
+  jobs_.Push(std::move(job));
+}
+
+void ForkedJobs::Run() {
+  SetThreadName(options_.thread_name);
+  while (!jobs_.closed()) {
+    StartProgram();
+    TakeJobs();
+    StartJobs();
+    Poll();
+    EndOverdue();
+  }
+}
+
+void ForkedJobs::TakeJobs() {
+  std::vector<Job> jobs;
+  jobs_.Drain(&jobs);
+  for (Job& job : jobs) {
+    job.deadline = clock_->Monotonic() + options_.timeout_s;
+    waiting_.push_back(std::move(job));
+  }
+}
+
+void ForkedJobs::StartProgram() {
+  if (program_ || !broken_.ok() || clock_->Monotonic() < start_after_) return;
+  start_after_ = clock_->Monotonic() + kRestartPauseS;
+  StatusOr<HelperProcess> started = HelperProcess::Start(options_.command, options_.fds);
+  if (started.ok()) {
+    program_ = std::move(*started);
+  } else {
+    broken_ = started.status();
+  }
+}
+
+void ForkedJobs::StartJobs() {
+  while (!broken_.ok() && !waiting_.empty()) {
+    End(&waiting_.front(), InternalError(options_.unavailable + ": " + broken_.message()));
+    waiting_.pop_front();
+  }
+  while (is_ready_ && !waiting_.empty() &&
+         running_.size() < static_cast<size_t>(options_.max_running)) {
+    Job next = std::move(waiting_.front());
+    waiting_.pop_front();
+    const Status status = Send(&next);
+    if (status.code() == StatusCode::kUnavailable) {
+      waiting_.push_front(std::move(next));
+      return LoseProgram();
+    }
+    if (!status.ok()) {
+      End(&next, status);
+    } else {
+      running_.push_back(std::move(next));
+    }
+  }
+}
+
+Status ForkedJobs::Send(Job* job) {
+  ++job->num_attempts;
+  job->deadline = clock_->Monotonic() + options_.timeout_s;
+  ASSIGN_OR_RETURN(const UniqueFd input, MakeMemoryFile("job-input", job->input));
+  ASSIGN_OR_RETURN(auto sockets, MakePacketSockets());
+  const int fds[] = {sockets.second.get(), input.get()};
+  RETURN_IF_ERROR(SendPacket(program_->control(), job->head, fds));
+  job->socket = std::move(sockets.first);
+  return OkStatus();
+}
+
+int ForkedJobs::TimeoutMs() const {
+  double wake_at = INFINITY;
+  if (!program_ && broken_.ok()) wake_at = start_after_;
+  for (const Job& job : waiting_) wake_at = std::min(wake_at, job.deadline);
+  for (const Job& job : running_) wake_at = std::min(wake_at, job.deadline);
+  if (std::isinf(wake_at)) return -1;
+  return static_cast<int>(std::max(0.0, wake_at - clock_->Monotonic()) * 1e3) + 1;
+}
+
+void ForkedJobs::Poll() {
+  std::vector<pollfd> waited = {{wake_.get(), POLLIN, 0}};
+  waited.push_back({program_ ? program_->control() : -1, POLLIN, 0});
+  for (const Job& job : running_) waited.push_back({job.socket.get(), POLLIN, 0});
+  poll(waited.data(), waited.size(), TimeoutMs());
+  uint64_t count = 0;
+  if (waited[0].revents != 0) eventfd_read(wake_.get(), &count);
+  if (waited[1].revents != 0) HearProgram();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    if (waited[i + 2].revents != 0) HearJob(&running_[i]);
+  }
+  std::erase_if(running_, [](const Job& job) { return !job.socket; });
+}
+
+void ForkedJobs::HearProgram() {
+  const StatusOr<Packet> packet = ReceivePacket(program_->control());
+  if (!packet.ok()) return LoseProgram();
+  if (!IsErrorReply(*packet)) {
+    is_ready_ = true;
+    return;
+  }
+  broken_ = InternalError(packet->bytes.substr(1));
+  LOG_INFO << options_.unavailable << ": " << broken_.message();
+  program_.reset();
+}
+
+// What runs is not lost with it: those processes live by themselves.
+void ForkedJobs::LoseProgram() {
+  LOG_WARNING << program_name_ << " has ended, another one is started";
+  program_.reset();
+  is_ready_ = false;
+}
+
+void ForkedJobs::HearJob(Job* job) {
+  StatusOr<Packet> packet = ReceivePacket(job->socket.get());
+  if (packet.ok() && !IsErrorReply(*packet)) {
+    return End(job,
+               ForkedJobResult{.packet = *std::move(packet), .socket = std::move(job->socket)});
+  }
+  if (packet.ok()) return End(job, InvalidArgumentError(packet->bytes.substr(1)));
+  if (job->num_attempts >= kMaxAttempts) return End(job, options_.killed);
+  job->socket.Reset();
+  waiting_.push_front(std::move(*job));
+}
+
+void ForkedJobs::EndOverdue() {
+  const double now = clock_->Monotonic();
+  const auto end_overdue = [&](auto* jobs, const Status& status) {
+    std::erase_if(*jobs, [&](Job& job) {
+      if (now < job.deadline) return false;
+      End(&job, status);
+      return true;
+    });
+  };
+  end_overdue(&running_, options_.overdue);
+  end_overdue(&waiting_, options_.kept_waiting);
+}
+
+void ForkedJobs::End(Job* job, StatusOr<ForkedJobResult> result) {
+  job->socket.Reset();
+  job->done(std::move(result));
+}
+
+}  // namespace tandem
