@@ -9,6 +9,8 @@ find_package(nlohmann_json CONFIG REQUIRED)
 find_package(absl CONFIG REQUIRED)
 find_package(spdlog CONFIG REQUIRED)
 find_package(CLI11 CONFIG REQUIRED)
+find_package(PNG REQUIRED)
+find_package(JPEG REQUIRED)
 
 # tandem_library(<name> <header> [<library>]) makes <name>::<name> of what has no CMake files of its own.
 function(tandem_library name header)
@@ -23,6 +25,8 @@ endfunction()
 tandem_library(pcre2 pcre2.h pcre2-8)
 tandem_library(utf8proc utf8proc.h utf8proc)
 tandem_library(yaml_cpp yaml-cpp/yaml.h yaml-cpp)
+tandem_library(webp webp/decode.h webp)
+tandem_library(webpdemux webp/demux.h webpdemux)
 tandem_library(xxhash xxhash.h)  # used inline, nothing is linked
 # Its own CMake files want what only its servers need.
 tandem_library(prometheus prometheus/counter.h prometheus-cpp-core)

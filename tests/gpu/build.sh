@@ -17,6 +17,6 @@ if [ -n "$prefix" ]; then
   export CPATH=$prefix/include${CPATH:+:$CPATH}
 fi
 cmake --preset "${TANDEM_PRESET:-cuda}" -B "$folder" "${options[@]}"
-targets=(tandem tandem-frontend tandem-engine-core)
+targets=(tandem tandem-frontend tandem-media tandem-engine-core)
 for device in $devices; do targets+=(gpu_{kernels,golden,figures}_"$device"); done
 cmake --build "$folder" -j "$(nproc)" --target "${targets[@]}"

@@ -33,6 +33,7 @@ RULES = [
     ("the CPU kernels are private to kernels", r'#include\s+"kernels/(cpu|cuda|reference)/', ["kernels/"]),
     ("the frontend does not include the engine", r'#include\s+"engine_core/', ["engine_core/", "deploy/cli/"]),
     ("the engine does not include the frontend", r'#include\s+"frontend/', ["frontend/", "grammar/compiler/", "deploy/cli/"]),
+    ("libraries of image formats only in media/decoder", r'#include\s+<(png|jpeglib|jerror|webp/)', ["media/decoder/"]),
     ("xgrammar only in grammar/compiler", r'#include\s+<xgrammar/', ["grammar/compiler/"]),
     ("locks live in Mailbox and the compute pool", r'std::(mutex|shared_mutex|recursive_mutex|condition_variable)\b',
      ["common/mailbox.h", "kernels/"]),
@@ -45,7 +46,7 @@ RULES = [
 
 # Only these start threads; everything else runs on those.
 THREAD_HOMES = ["common/", "proto_msgpack/wire_endpoint", "proto_msgpack/kv_event_publisher", "frontend/net/", "engine_core/main.cc",
-                "engine_core/engine_core", "engine_core/executor/watched_executor", "engine_core/adapters/adapter_loader", "engine_core/grammar/grammar_thread",
+                "engine_core/engine_core", "engine_core/executor/watched_executor", "engine_core/adapters/adapter_loader",
                 "engine_core/kv_transfer/block_copier",
                 "engine_core/run_worker", "engine_core/watchdog", "engine_core/workers/", "kernels/", "deploy/cli/", "frontend/main.cc",
                 "frontend/tracing/span_exporter"]
