@@ -9,7 +9,8 @@ import subprocess
 import sys
 import tempfile
 
-NAMES = ("tandem", "tandem-bench", "tandem-hub", "tandem-offline", "tandem-frontend", "tandem-engine-core", "tandem-grammar")
+NAMES = ("tandem", "tandem-bench", "tandem-hub", "tandem-offline", "tandem-frontend", "tandem-engine-core", "tandem-grammar",
+         "tandem-media")
 SYSTEM = re.compile(r"(ld-linux|libc|libm|libdl|librt|libpthread|libresolv|libgcc_s|libstdc\+\+|linux-vdso)[-.]")
 
 

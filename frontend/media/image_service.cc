@@ -1,0 +1,91 @@
+#include "frontend/media/image_service.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "common/packets.h"
+#include "media/protocol.h"
+
+namespace tandem {
+namespace {
+
+ForkedJobsOptions JobsOptions(const ImageServiceOptions& options) {
+  const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+  return {
+      .command = {options.program.empty() ? HelperProgramPath("tandem-media") : options.program,
+                  std::string(kImageProgramArgument)},
+      .fds = {},
+      .thread_name = "images",
+      .max_running = options.max_running > 0 ? options.max_running : half,
+      .timeout_s = options.timeout_s,
+      .unavailable = "images are not available",
+      .kept_waiting = ResourceExhaustedError("too many images wait to be decoded"),
+      .overdue = InvalidArgumentError("the image takes too long to decode"),
+      .killed = InvalidArgumentError("the image ends its decoder without a word"),
+  };
+}
+
+// What the image's process sent. It may have been taken over by the image: nothing is sized by what
+// it says before that is checked.
+StatusOr<PreparedImage> Take(const ForkedJobResult& result, const ImageSpec& spec) {
+  const Packet& packet = result.packet;
+  ASSIGN_OR_RETURN(const ImageSize size,
+                   UnpackResizedSize(std::string_view(packet.bytes).substr(1), spec));
+  PreparedImage image = DescribeImage(spec, size);
+  int64_t bytes = sizeof(float);
+  for (const int64_t length : image.shape) bytes *= length;
+  struct stat about = {};
+  if (packet.fds.size() != 1 || fstat(packet.fds[0].get(), &about) != 0 ||
+      !S_ISREG(about.st_mode) || about.st_size != bytes) {
+    return DataLossError("a malformed reply of an image's decoder");
+  }
+  ASSIGN_OR_RETURN(image.pixels, ReadMemoryFile(packet.fds[0].get()));
+  if (static_cast<int64_t>(image.pixels.size()) == bytes) return image;
+  return DataLossError("a malformed reply of an image's decoder");
+}
+
+}  // namespace
+
+ImageService::ImageService(const ImageServiceOptions& options, const Clock* clock)
+    : jobs_(JobsOptions(options), clock) {}
+
+void ImageService::Prepare(std::string bytes, const ImageSpec& spec, Done done) {
+  Shard* home = Shard::Current();
+  const auto finish = [home, done = std::move(done)](StatusOr<PreparedImage> image) {
+    if (home == nullptr) return done(std::move(image));
+    home->Post([done, image = std::move(image)]() mutable { done(std::move(image)); });
+  };
+  if (static_cast<int64_t>(bytes.size()) > kMaxImageBytes) {
+    return finish(InvalidArgumentError("the image has " + std::to_string(bytes.size()) +
+                                       " bytes; at most " + std::to_string(kMaxImageBytes) +
+                                       " are allowed"));
+  }
+  jobs_.Submit(PackImageSpec(spec), std::move(bytes),
+               [finish, spec](StatusOr<ForkedJobResult> result) {
+                 if (!result.ok()) return finish(result.status());
+                 finish(Take(*result, spec));
+               });
+}
+
+Awaitable<StatusOr<PreparedImage>> PrepareImage(ImageService* service, std::string bytes,
+                                                ImageSpec spec) {
+  // Shared with the service, whose thread only passes it on.
+  struct Answer {
+    std::optional<StatusOr<PreparedImage>> image;
+    Event arrived;
+  };
+  const auto answer = std::make_shared<Answer>();
+  service->Prepare(std::move(bytes), spec, [answer](StatusOr<PreparedImage> image) {
+    answer->image.emplace(std::move(image));
+    answer->arrived.Set();
+  });
+  co_await answer->arrived.Wait();
+  co_return std::move(*answer->image);
+}
+
+}  // namespace tandem
