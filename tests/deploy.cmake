@@ -2,7 +2,7 @@
 tandem_test(unit_deploy LABEL unit
   SRCS unit/deploy/cli/arguments_test.cc unit/deploy/cli/beat_watch_test.cc unit/deploy/cli/command_line_test.cc
        unit/deploy/cli/config_file_test.cc unit/deploy/cli/engine_layout_test.cc
-       unit/deploy/cli/http_client_test.cc unit/deploy/cli/http_response_test.cc unit/deploy/cli/hub_cache_test.cc
+       unit/deploy/cli/http_client_test.cc unit/deploy/cli/hub_cache_test.cc
        unit/deploy/cli/hub_name_test.cc
        unit/deploy/cli/restart_policy_test.cc unit/deploy/cli/serve_command_line_test.cc
        unit/deploy/cli/sse_parser_test.cc unit/deploy/cli/vllm_flags_test.cc
@@ -16,7 +16,7 @@ tandem_test(unit_bench LABEL unit
        unit/deploy/cli/bench/prompts_test.cc unit/deploy/cli/bench/request_body_test.cc
        unit/deploy/cli/bench/serve_metrics_test.cc
        unit/deploy/cli/bench/serve_options_test.cc unit/deploy/cli/bench/serve_report_test.cc
-  DEPS deploy/cli/bench tests/support/files nlohmann_json::nlohmann_json)
+  DEPS deploy/cli/bench frontend/web tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(unit_deploy_sweep LABEL unit
   SRCS unit/deploy/cli/bench/command_run_test.cc unit/deploy/cli/bench/latency_limits_test.cc
        unit/deploy/cli/bench/load_search_test.cc unit/deploy/cli/bench/svg_chart_test.cc
@@ -25,5 +25,5 @@ tandem_test(unit_deploy_sweep LABEL unit
 tandem_test(unit_offline LABEL unit SRCS unit/deploy/cli/offline/batch_file_test.cc
   DEPS deploy/cli/offline nlohmann_json::nlohmann_json)
 tandem_test(unit_hub LABEL unit
-  SRCS unit/deploy/cli/hub/file_choice_test.cc unit/deploy/cli/hub/web_url_test.cc
+  SRCS unit/deploy/cli/hub/file_choice_test.cc
   DEPS deploy/cli/hub)

@@ -104,6 +104,9 @@ tandem_test(unit_parsers LABEL unit SRCS
   DEPS frontend/parsers nlohmann_json::nlohmann_json)
 tandem_test(property_parsers LABEL property SRCS property/parsers_test.cc
   DEPS frontend/parsers tests/support)
+tandem_test(unit_web LABEL unit
+  SRCS unit/frontend/web/http_response_test.cc unit/frontend/web/web_url_test.cc
+  DEPS frontend/web)
 tandem_test(unit_tracing LABEL unit SRCS
   unit/frontend/tracing/otlp_test.cc unit/frontend/tracing/request_trace_test.cc
   unit/frontend/tracing/span_exporter_test.cc unit/frontend/tracing/trace_context_test.cc

@@ -77,8 +77,8 @@ SocketWait SilenceWait(double seconds) {
 }
 
 StatusOr<std::unique_ptr<ClientStream>> ClientStream::Open(const std::string& host,
-                                                           const std::string& port,
-                                                           SocketWait wait) {
+                                                           const std::string& port, SocketWait wait,
+                                                           const AddressCheck& check) {
   addrinfo hints{};
   hints.ai_flags = AI_ADDRCONFIG;
   hints.ai_socktype = SOCK_STREAM;
@@ -87,6 +87,9 @@ StatusOr<std::unique_ptr<ClientStream>> ClientStream::Open(const std::string& ho
     return UnavailableError(gai_strerror(error));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, freeaddrinfo);
+  for (const addrinfo* each = found; check && each != nullptr; each = each->ai_next) {
+    RETURN_IF_ERROR(check(*each->ai_addr));
+  }
   Status last = UnavailableError("no address");
   for (const addrinfo* each = found; each != nullptr; each = each->ai_next) {
     StatusOr<UniqueFd> fd = ConnectTo(*each, wait);

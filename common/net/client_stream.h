@@ -16,6 +16,8 @@
 #include "common/status.h"
 #include "common/unique_fd.h"
 
+struct sockaddr;
+
 namespace tandem {
 
 // Certificates that a client trusts. Immutable; any thread.
@@ -38,11 +40,17 @@ using SocketWait = std::function<Status(int fd, int16_t events)>;
 // Gives up after this many seconds without progress.
 SocketWait SilenceWait(double seconds);
 
+// Whether an address may be connected to; an error is why not.
+using AddressCheck = std::function<Status(const sockaddr& address)>;
+
 class ClientStream {
  public:
-  // To the first address of the host that accepts. Looking the name up does not end early.
+  // To the first address of the host that accepts. Looking the name up does not end early. With a
+  // check each address of the host must pass it before the first one is tried; its error is
+  // returned.
   static StatusOr<std::unique_ptr<ClientStream>> Open(const std::string& host,
-                                                      const std::string& port, SocketWait wait);
+                                                      const std::string& port, SocketWait wait,
+                                                      const AddressCheck& check = {});
   ~ClientStream();
   ClientStream(const ClientStream&) = delete;
 

@@ -14,8 +14,8 @@
 #include <optional>
 #include <vector>
 
-#include "deploy/cli/http_response.h"
 #include "deploy/cli/sse_parser.h"
+#include "frontend/web/http_response.h"
 
 namespace tandem {
 namespace {

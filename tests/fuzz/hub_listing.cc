@@ -7,8 +7,8 @@
 #include "common/strings.h"
 #include "deploy/cli/hub/file_choice.h"
 #include "deploy/cli/hub/hub_listing.h"
-#include "deploy/cli/hub/web_url.h"
 #include "deploy/cli/hub_name.h"
+#include "frontend/web/web_url.h"
 #include "tests/fuzz/fuzz_input.h"
 
 namespace tandem {

@@ -9,8 +9,8 @@
 #include "common/clock.h"
 #include "deploy/cli/bench/client_socket.h"
 #include "deploy/cli/bench/completion_reader.h"
-#include "deploy/cli/http_response.h"
 #include "frontend/net/net.h"
+#include "frontend/web/http_response.h"
 
 namespace tandem {
 namespace {

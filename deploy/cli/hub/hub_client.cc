@@ -144,12 +144,13 @@ Status HubClient::ErrorOf(const WebReply& reply, const std::string& what) const 
 StatusOr<HubText> HubClient::GetText(const std::string& target, const std::string& what,
                                      size_t max_bytes) const {
   const WebRequest request = RequestFor(target);
+  const WebAccess access = {.trust = trust_.get(), .wait = SilenceWait(settings_.silence_s)};
   Patience patience(what);
   while (true) {
     HubText text;
     bool is_large = false;
-    const StatusOr<WebReply> reply = HttpGet(
-        request, *trust_, settings_.silence_s, [&](const WebReply&, std::string_view piece) {
+    const StatusOr<WebReply> reply =
+        HttpGet(request, access, [&](const WebReply&, std::string_view piece) {
           is_large = text.body.size() + piece.size() > max_bytes;
           if (!is_large) text.body += piece;
           return !is_large;
@@ -177,6 +178,7 @@ Status HubClient::GetRange(const std::string& target, const std::string& what, i
                            int64_t begin, int64_t end, bool* is_whole,
                            const std::function<Status(std::string_view)>& on_bytes) const {
   WebRequest request = RequestFor(target);
+  const WebAccess access = {.trust = trust_.get(), .wait = SilenceWait(settings_.silence_s)};
   Patience patience(what);
   int64_t at = begin;
   while (at < end) {
@@ -201,8 +203,8 @@ Status HubClient::GetRange(const std::string& target, const std::string& what, i
       stop = size;
       return at == 0 ? OkStatus() : CancelledError("no ranges");
     };
-    const StatusOr<WebReply> reply = HttpGet(
-        request, *trust_, settings_.silence_s, [&](const WebReply& head, std::string_view piece) {
+    const StatusOr<WebReply> reply =
+        HttpGet(request, access, [&](const WebReply& head, std::string_view piece) {
           if (head.status != kOk && head.status != kPartialContent) return false;
           if (std::exchange(is_first, false)) refused = check(head);
           if (refused.ok() && std::cmp_greater(piece.size(), stop - at)) {

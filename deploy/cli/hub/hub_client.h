@@ -14,7 +14,7 @@
 
 #include "common/status.h"
 #include "deploy/cli/hub/hub_settings.h"
-#include "deploy/cli/hub/web_get.h"
+#include "frontend/web/web_get.h"
 
 namespace tandem {
 

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/status.h"
-#include "deploy/cli/hub/web_url.h"
+#include "frontend/web/web_url.h"
 
 namespace tandem {
 

@@ -3,7 +3,7 @@
 #include <string>
 #include <vector>
 
-#include "deploy/cli/http_response.h"
+#include "frontend/web/http_response.h"
 
 #include <catch2/catch.hpp>
 

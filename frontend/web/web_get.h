@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "common/status.h"
-#include "deploy/cli/hub/web_connection.h"
-#include "deploy/cli/hub/web_url.h"
+#include "frontend/web/web_connection.h"
+#include "frontend/web/web_url.h"
 
 namespace tandem {
 
@@ -35,10 +35,10 @@ struct WebReply {
 // Gets each piece of the last response's body; false: no more is wanted.
 using BodySink = std::function<bool(const WebReply& head, std::string_view piece)>;
 
-// A response of any status but a redirect. UNAVAILABLE: no connection, or cut before the body;
-// INVALID_ARGUMENT: a redirect that is refused (too many, from https to http, not a URL);
-// what WebConnection::Open refuses.
-StatusOr<WebReply> HttpGet(const WebRequest& request, const TlsTrust& trust, double silence_s,
+// A response of any status but a redirect that is followed. UNAVAILABLE: no connection, or cut
+// before the body; INVALID_ARGUMENT: a redirect that is refused (too many, from https to http, not
+// a URL); what the access' checks and WebConnection::Open refuse.
+StatusOr<WebReply> HttpGet(const WebRequest& request, const WebAccess& access,
                            const BodySink& sink);
 
 }  // namespace tandem

@@ -1,4 +1,4 @@
-#include "deploy/cli/http_response.h"
+#include "frontend/web/http_response.h"
 
 #include <catch2/catch.hpp>
 

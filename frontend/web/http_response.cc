@@ -1,4 +1,4 @@
-#include "deploy/cli/http_response.h"
+#include "frontend/web/http_response.h"
 
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/http/basic_parser.hpp>

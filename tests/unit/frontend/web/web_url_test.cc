@@ -1,8 +1,8 @@
-#include "deploy/cli/hub/web_url.h"
+#include "frontend/web/web_url.h"
 
 #include <string>
 
-#include "deploy/cli/hub/web_proxy.h"
+#include "frontend/web/web_proxy.h"
 
 #include <catch2/catch.hpp>
 

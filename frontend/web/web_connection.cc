@@ -1,4 +1,4 @@
-#include "deploy/cli/hub/web_connection.h"
+#include "frontend/web/web_connection.h"
 
 #include <openssl/evp.h>
 
@@ -6,12 +6,11 @@
 #include <vector>
 
 #include "common/strings.h"
-#include "deploy/cli/hub/web_proxy.h"
+#include "frontend/web/web_proxy.h"
 
 namespace tandem {
 namespace {
 
-constexpr double kConnectSeconds = 10;
 constexpr size_t kMaxTunnelHeadBytes = 16 << 10;
 
 std::string BasicCredentials(const std::string& user) {
@@ -26,13 +25,15 @@ std::string BasicCredentials(const std::string& user) {
 }  // namespace
 
 StatusOr<std::unique_ptr<WebConnection>> WebConnection::Open(const WebUrl& url,
-                                                             const TlsTrust& trust,
-                                                             double silence_s) {
-  ASSIGN_OR_RETURN(const std::optional<WebUrl> proxy, ProxyFor(url));
+                                                             const WebAccess& access) {
+  std::optional<WebUrl> proxy;
+  if (access.uses_proxy) {
+    ASSIGN_OR_RETURN(proxy, ProxyFor(url));
+  }
   const WebUrl& to = proxy ? *proxy : url;
-  auto stream = ClientStream::Open(to.host, to.port, SilenceWait(kConnectSeconds));
+  auto stream = ClientStream::Open(to.host, to.port, access.connect_wait, access.check_address);
   if (!stream.ok()) return stream.status().WithContext((proxy ? "proxy " : "") + to.Origin());
-  (*stream)->set_wait(SilenceWait(silence_s));
+  (*stream)->set_wait(access.wait);
   std::unique_ptr<WebConnection> connection(new WebConnection(*std::move(stream)));
   if (proxy && !proxy->user.empty()) {
     connection->proxy_line_ =
@@ -45,7 +46,7 @@ StatusOr<std::unique_ptr<WebConnection>> WebConnection::Open(const WebUrl& url,
     }
   }
   if (url.is_tls) {
-    Status status = connection->stream().BeginTls(url.host, trust);
+    Status status = connection->stream().BeginTls(url.host, *access.trust);
     if (status.code() == StatusCode::kFailedPrecondition) {
       status = FailedPreconditionError(status.message() +
                                        "; SSL_CERT_FILE names a file of certificates to trust");

@@ -1,4 +1,4 @@
-#include "deploy/cli/hub/web_proxy.h"
+#include "frontend/web/web_proxy.h"
 
 #include <cstdlib>
 

@@ -9,7 +9,7 @@
 #include <string_view>
 
 #include "common/status.h"
-#include "deploy/cli/hub/web_url.h"
+#include "frontend/web/web_url.h"
 
 namespace tandem {
 

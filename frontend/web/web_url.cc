@@ -1,4 +1,4 @@
-#include "deploy/cli/hub/web_url.h"
+#include "frontend/web/web_url.h"
 
 #include <algorithm>
 #include <cctype>

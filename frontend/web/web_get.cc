@@ -1,16 +1,15 @@
-#include "deploy/cli/hub/web_get.h"
+#include "frontend/web/web_get.h"
 
 #include <vector>
 
 #include "common/strings.h"
 #include "common/version.h"
-#include "deploy/cli/http_response.h"
+#include "frontend/web/http_response.h"
 
 namespace tandem {
 namespace {
 
 constexpr size_t kReadBytes = 256 << 10;
-constexpr int kMaxRedirects = 10;
 
 bool IsRedirect(int status) {
   return status == 301 || status == 302 || status == 303 || status == 307 || status == 308;
@@ -40,12 +39,12 @@ void TakeHead(const HttpResponse& response, WebReply* reply) {
 
 // Until the response or the connection ends, or the sink wants no more. What TLS or TCP report
 // after the head is a cut, not an error.
-Status ReadReply(WebConnection* connection, const BodySink& sink, WebReply* reply) {
+Status ReadReply(WebConnection* connection, bool follows, const BodySink& sink, WebReply* reply) {
   bool is_sated = false;
   HttpResponse* reading = nullptr;
   HttpResponse response([&](std::string_view piece) {
     if (reply->status == 0) TakeHead(*reading, reply);
-    is_sated = IsRedirect(reply->status) || !sink(*reply, piece);
+    is_sated = (follows && IsRedirect(reply->status)) || !sink(*reply, piece);
     return is_sated ? CancelledError("no more is wanted") : OkStatus();
   });
   reading = &response;
@@ -67,13 +66,14 @@ Status ReadReply(WebConnection* connection, const BodySink& sink, WebReply* repl
   return OkStatus();
 }
 
-StatusOr<WebReply> GetOnce(const WebRequest& request, const WebUrl& url, const TlsTrust& trust,
-                           double silence_s, const BodySink& sink) {
-  ASSIGN_OR_RETURN(const auto connection, WebConnection::Open(url, trust, silence_s));
+StatusOr<WebReply> GetOnce(const WebRequest& request, const WebUrl& url, const WebAccess& access,
+                           const BodySink& sink) {
+  if (access.check_url) RETURN_IF_ERROR(access.check_url(url));
+  ASSIGN_OR_RETURN(const auto connection, WebConnection::Open(url, access));
   WebReply reply;
   reply.url = url;
   Status status = connection->stream().Write(RequestText(request, url, *connection));
-  if (status.ok()) status = ReadReply(connection.get(), sink, &reply);
+  if (status.ok()) status = ReadReply(connection.get(), access.max_redirects > 0, sink, &reply);
   if (!status.ok()) return status.WithContext(url.Origin());
   return reply;
 }
@@ -85,12 +85,12 @@ std::string WebReply::Header(const std::string& name) const {
   return it == headers.end() ? "" : it->second;
 }
 
-StatusOr<WebReply> HttpGet(const WebRequest& request, const TlsTrust& trust, double silence_s,
+StatusOr<WebReply> HttpGet(const WebRequest& request, const WebAccess& access,
                            const BodySink& sink) {
   WebUrl url = request.url;
-  for (int i = 0; i <= kMaxRedirects; ++i) {
-    ASSIGN_OR_RETURN(WebReply reply, GetOnce(request, url, trust, silence_s, sink));
-    if (!IsRedirect(reply.status)) return reply;
+  for (int i = 0; i <= access.max_redirects; ++i) {
+    ASSIGN_OR_RETURN(WebReply reply, GetOnce(request, url, access, sink));
+    if (access.max_redirects == 0 || !IsRedirect(reply.status)) return reply;
     StatusOr<WebUrl> next = ResolveLocation(url, reply.Header("location"));
     if (!next.ok()) return next.status().WithContext("a redirect by " + url.Origin());
     if (url.is_tls && !next->is_tls) {
@@ -101,7 +101,7 @@ StatusOr<WebReply> HttpGet(const WebRequest& request, const TlsTrust& trust, dou
     url = *std::move(next);
   }
   return InvalidArgumentError(request.url.Origin() + " redirects more than " +
-                              std::to_string(kMaxRedirects) + " times");
+                              std::to_string(access.max_redirects) + " times");
 }
 
 }  // namespace tandem

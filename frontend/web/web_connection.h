@@ -1,25 +1,38 @@
 #pragma once
 
 // One blocking connection to a web server: TCP, TLS or not, through a proxy or not.
-// Thread: one at a time. Reads and writes that stand still for the given time end with an error.
+// Thread: one at a time. Reads and writes end with the error of the SocketWait.
 // Failure: UNAVAILABLE (worth another try); FAILED_PRECONDITION for a certificate that is not
 // trusted and INVALID_ARGUMENT for a proxy that refuses (neither is).
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
 
 #include "common/net/client_stream.h"
 #include "common/status.h"
-#include "deploy/cli/hub/web_url.h"
+#include "frontend/web/web_url.h"
 
 namespace tandem {
 
+// How servers are reached, and which of them may be.
+struct WebAccess {
+  const TlsTrust* trust = nullptr;  // REQUIRED
+  SocketWait connect_wait = SilenceWait(10);
+  SocketWait wait;  // of what follows; REQUIRED
+  // By the proxy that the environment names, if it names one. Then the check is of the proxy.
+  bool uses_proxy = true;
+  AddressCheck check_address = {};  // of each server that is connected to; empty: all may be
+  // Before each request, that of a redirect too; an error ends it. Empty: all may be.
+  std::function<Status(const WebUrl&)> check_url = {};
+  int max_redirects = 10;  // 0: a redirect is a response like others
+};
+
 class WebConnection {
  public:
-  // To the server of `url`, or to the proxy that the environment names for it.
-  static StatusOr<std::unique_ptr<WebConnection>> Open(const WebUrl& url, const TlsTrust& trust,
-                                                       double silence_s);
+  // To the server of `url`, or to its proxy.
+  static StatusOr<std::unique_ptr<WebConnection>> Open(const WebUrl& url, const WebAccess& access);
 
   ClientStream& stream() { return *stream_; }
 
