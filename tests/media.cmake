@@ -16,5 +16,5 @@ set_target_properties(faulty-media PROPERTIES OUTPUT_NAME tandem-media
   RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/faulty)
 target_link_libraries(faulty-media PRIVATE tandem_media_decoder)
 tandem_test(unit_image_service LABEL unit SRCS unit/frontend/media/image_service_test.cc
-  DEPS frontend/media media/decoder tests/support/images)
+  DEPS frontend/media frontend/net media/decoder tests/support/images)
 add_dependencies(unit_image_service tandem-media faulty-media)

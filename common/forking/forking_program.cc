@@ -41,7 +41,8 @@ int RunForked(const ForkingProgramParts& parts, Packet packet) {
 
 }  // namespace
 
-Status BeginForkingProgram(const char* name) {
+Status BeginForkingProgram(const char* name, int num_own_fds) {
+  close_range(static_cast<unsigned>(kControlSocket + 1 + num_own_fds), ~0U, 0);
   for (const int signal_number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) signal(signal_number, SIG_IGN);
   signal(SIGCHLD, SIG_IGN);  // nobody waits for the forked processes
   RETURN_IF_ERROR(InitLog(name));

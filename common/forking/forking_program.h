@@ -36,9 +36,10 @@ struct ForkingProgramParts {
   std::function<int(ForkedJob)> run;
 };
 
-// First of all: the signals of a terminal or a supervisor, which reach the caller as well, and the
-// log. INVALID_ARGUMENT: the log cannot be set up.
-Status BeginForkingProgram(const char* name);
+// First of all: the signals of a terminal or a supervisor, which reach the caller as well; the log;
+// and descriptors, of which the control socket and num_own_fds after it stay. INVALID_ARGUMENT: the
+// log cannot be set up.
+Status BeginForkingProgram(const char* name, int num_own_fds);
 // Returns the program's exit status.
 int ServeForkedJobs(const ForkingProgramParts& parts);
 

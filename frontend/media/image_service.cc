@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <optional>
 #include <thread>
 #include <utility>
 
 #include "common/packets.h"
+#include "frontend/net/net.h"
 #include "media/protocol.h"
 
 namespace tandem {
@@ -34,19 +34,21 @@ ForkedJobsOptions JobsOptions(const ImageServiceOptions& options) {
 // it says before that is checked.
 StatusOr<PreparedImage> Take(const ForkedJobResult& result, const ImageSpec& spec) {
   const Packet& packet = result.packet;
-  ASSIGN_OR_RETURN(const ImageSize size,
-                   UnpackResizedSize(std::string_view(packet.bytes).substr(1), spec));
-  PreparedImage image = DescribeImage(spec, size);
+  const Status wrong = InvalidArgumentError("the image makes its decoder reply wrongly");
+  const StatusOr<ImageSize> size =
+      UnpackResizedSize(std::string_view(packet.bytes).substr(1), spec);
+  if (!size.ok()) return wrong;
+  PreparedImage image = DescribeImage(spec, *size);
   int64_t bytes = sizeof(float);
   for (const int64_t length : image.shape) bytes *= length;
   struct stat about = {};
   if (packet.fds.size() != 1 || fstat(packet.fds[0].get(), &about) != 0 ||
       !S_ISREG(about.st_mode) || about.st_size != bytes) {
-    return DataLossError("a malformed reply of an image's decoder");
+    return wrong;
   }
   ASSIGN_OR_RETURN(image.pixels, ReadMemoryFile(packet.fds[0].get()));
-  if (static_cast<int64_t>(image.pixels.size()) == bytes) return image;
-  return DataLossError("a malformed reply of an image's decoder");
+  if (static_cast<int64_t>(image.pixels.size()) != bytes) return wrong;
+  return image;
 }
 
 }  // namespace
@@ -70,22 +72,6 @@ void ImageService::Prepare(std::string bytes, const ImageSpec& spec, Done done) 
                  if (!result.ok()) return finish(result.status());
                  finish(Take(*result, spec));
                });
-}
-
-Awaitable<StatusOr<PreparedImage>> PrepareImage(ImageService* service, std::string bytes,
-                                                ImageSpec spec) {
-  // Shared with the service, whose thread only passes it on.
-  struct Answer {
-    std::optional<StatusOr<PreparedImage>> image;
-    Event arrived;
-  };
-  const auto answer = std::make_shared<Answer>();
-  service->Prepare(std::move(bytes), spec, [answer](StatusOr<PreparedImage> image) {
-    answer->image.emplace(std::move(image));
-    answer->arrived.Set();
-  });
-  co_await answer->arrived.Wait();
-  co_return std::move(*answer->image);
 }
 
 }  // namespace tandem

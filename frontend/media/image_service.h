@@ -6,17 +6,15 @@
 // where it was called elsewhere, on the service's thread, where it must only post. After the
 // service has ended it is not called any more. Owns: the program, its thread.
 // Failure, of one image: INVALID_ARGUMENT: it is too large, wrong, of another kind, or its decoder
-// crashed or took too long; RESOURCE_EXHAUSTED: its turn did not come in time; INTERNAL: there is
-// no tandem-media.
+// crashed, took too long or was taken over; RESOURCE_EXHAUSTED: its turn did not come in time;
+// INTERNAL: there is no tandem-media.
 
 #include <functional>
-#include <memory>
 #include <string>
 
 #include "common/clock.h"
 #include "common/forking/forked_jobs.h"
 #include "common/status.h"
-#include "frontend/net/net.h"
 #include "media/image_spec.h"
 
 namespace tandem {
@@ -39,9 +37,5 @@ class ImageService {
  private:
   ForkedJobs jobs_;
 };
-
-// The same for a coroutine of a shard. The service outlives it.
-Awaitable<StatusOr<PreparedImage>> PrepareImage(ImageService* service, std::string bytes,
-                                                ImageSpec spec);
 
 }  // namespace tandem

@@ -34,7 +34,7 @@ StatusOr<MaskRows> MapMasks(int32_t vocab_size) {
 }
 
 int Run(const std::string& model_folder, int32_t vocab_size) {
-  if (const Status status = BeginForkingProgram("tandem-grammar"); !status.ok()) {
+  if (const Status status = BeginForkingProgram("tandem-grammar", 1); !status.ok()) {
     return FailWith(kControlSocket, status);
   }
   const StatusOr<MaskRows> masks = MapMasks(vocab_size);

@@ -17,7 +17,7 @@ int main(int argc, char** argv) {
     std::fputs("tandem-media: started by tandem-frontend, not by hand\n", stderr);
     return 2;
   }
-  if (const Status status = BeginForkingProgram("tandem-media"); !status.ok()) {
+  if (const Status status = BeginForkingProgram("tandem-media", 0); !status.ok()) {
     return FailWith(kControlSocket, status);
   }
   return ServeForkedJobs({.own_fds = {}, .warm_up = {}, .run = [](ForkedJob job) {

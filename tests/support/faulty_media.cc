@@ -61,6 +61,6 @@ int Run(ForkedJob job) {
 
 int main() {
   using namespace tandem;
-  if (!BeginForkingProgram("tandem-media").ok()) return 1;
+  if (!BeginForkingProgram("tandem-media", 0).ok()) return 1;
   return ServeForkedJobs({.own_fds = {}, .warm_up = {}, .run = Run});
 }
