@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "engine_core/models/registry.h"
+#include "engine_core/models/vision_tower.h"
 #include "engine_core/weights/gguf_config.h"
 #include "engine_core/weights/open_weights.h"
 #include "engine_core/weights/packed_file.h"
@@ -102,7 +103,11 @@ StatusOr<PackedFacts> FactsOf(const PackModelOptions& options, const ModelConfig
 Status Load(const PackModelOptions& options, const ModelConfig& config, Weights* weights,
             Backend* backend) {
   const ModelLimits limits = {.max_tokens = 1, .max_logits_rows = 1, .max_positions = 2};
-  return LoadModel({config, limits, *weights, *backend, options.formats}).status();
+  const LoadContext context = {config, limits, *weights, *backend, options.formats};
+  RETURN_IF_ERROR(LoadModel(context).status());
+  const Status tower = LoadVisionTower(context).status();
+  // A model whose tower is not built is served without it.
+  return tower.code() == StatusCode::kUnimplemented ? OkStatus() : tower;
 }
 
 // A loader may read what it does not pack; then the file is not all of the model.

@@ -16,7 +16,7 @@ StageLoader LoadBert, LoadModernBert, LoadBloom, LoadCohere2, LoadDeepseekV2, Lo
     LoadGraniteMoeHybrid, LoadHunyuan, LoadJamba, LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4,
     LoadMamba2, LoadMiniMaxM2, LoadMinistral3, LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3,
     LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe,
-    LoadQwen3Next, LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
+    LoadQwen3Next, LoadQwen3VlMoe, LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
 
 namespace {
 
@@ -49,6 +49,19 @@ constexpr std::string_view kQwen35Defaults =
         "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
         "intermediate_size": 512})";
 constexpr std::string_view kQwen35Overrides = R"({"norm_topk_prob": true})";
+constexpr ConfigRules kQwen3MoeRules = {
+    .has_window = true,
+    .mixtures = MixtureLayers::kByKeys,
+    .defaults = R"({"use_sliding_window": false, "sliding_window": 4096, "num_experts": 128,
+                      "num_experts_per_tok": 8, "moe_intermediate_size": 768})",
+    // A window is in all layers or in none.
+    .overrides = R"({"max_window_layers": null})"};
+// Whose class always makes the chosen experts' weights sum to 1.
+constexpr ConfigRules kQwen3VlMoeRules = [] {
+  ConfigRules rules = kQwen3MoeRules;
+  rules.overrides = R"({"max_window_layers": null, "norm_topk_prob": true})";
+  return rules;
+}();
 constexpr ConfigRules kPhiMoeRules = {
     .has_window = true,
     .mixtures = MixtureLayers::kAll,
@@ -321,14 +334,7 @@ constexpr ArchitectureRow kArchitectures[] = {
      LoadQwen3,
      {.has_window = true, .defaults = R"({"use_sliding_window": false, "sliding_window": 4096,
                       "max_window_layers": 28})"}},
-    {"Qwen3MoeForCausalLM",
-     LoadQwen3Moe,
-     {.has_window = true,
-      .mixtures = MixtureLayers::kByKeys,
-      .defaults = R"({"use_sliding_window": false, "sliding_window": 4096, "num_experts": 128,
-                      "num_experts_per_tok": 8, "moe_intermediate_size": 768})",
-      // A window is in all layers or in none.
-      .overrides = R"({"max_window_layers": null})"}},
+    {"Qwen3MoeForCausalLM", LoadQwen3Moe, kQwen3MoeRules},
     {"Qwen3NextForCausalLM",
      LoadQwen3Next,
      {.recurrent = RecurrentKind::kDelta,
@@ -356,6 +362,7 @@ constexpr ArchitectureRow kArchitectures[] = {
       .mixtures = MixtureLayers::kByKeys,
       .defaults = kQwen35Defaults,
       .overrides = kQwen35Overrides}},
+    {"Qwen3VLMoeForConditionalGeneration", LoadQwen3VlMoe, kQwen3VlMoeRules},
     {"RobertaForSequenceClassification", LoadBert, kRobertaRules},
     {"RobertaModel", LoadBert, kRobertaRules},
     {"SeedOssForCausalLM", LoadSeedOss, {.defaults = R"({"attention_bias": true})"}},

@@ -13,10 +13,12 @@
 #include <vector>
 
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/models/pack_model.h"
 #include "engine_core/models/vision_tower.h"
 #include "engine_core/weights/open_weights.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/files/temp_folder.h"
 #include "tests/support/golden_logits.h"
 #include "tests/support/kernels/one_request.h"
 
@@ -295,6 +297,37 @@ TEST_CASE("towers and the texts behind them equal HF's in float32 on the cpu bac
 TEST_CASE("towers and the texts behind them are as near to HF's in bfloat16 as its own") {
   for (const std::string& folder : Folders()) {
     CheckFolder(folder, false, DType::kBf16);
+  }
+}
+
+TEST_CASE("a packed model has its tower, in the compute type whatever the text model's format is") {
+  for (const std::string& folder : Folders()) {
+    CAPTURE(folder);
+    const auto backend = MakeTestBackend(false, DType::kBf16, 1);
+    const TempFolder to;
+    const std::string out = to.PathOf("out");
+    const PackModelOptions options = {
+        .model = folder, .out = out, .quantization = "int8", .formats = WeightFormatsOf("int8")};
+    const auto packed = PackModel(options, *ReadModelConfig(folder), backend.get());
+    INFO(packed.status().ToString());
+    REQUIRE(packed.ok());
+    Loaded from(folder, backend.get());
+    const GoldenLogits tensors(folder, "tensors.safetensors");
+    const Pixels pixels = MakePixels(folder, tensors, "a_rgb.png");
+    const auto config = ReadModelConfig(out);
+    const auto weights = OpenWeights(out, "auto", *config);
+    REQUIRE(weights.ok());
+    const ModelLimits limits = {.max_tokens = 1, .max_logits_rows = 1, .max_positions = 2};
+    auto tower = LoadVisionTower({*config, limits, **weights, *backend, options.formats});
+    INFO(tower.status().ToString());
+    REQUIRE(tower.ok());
+    const std::vector<float> expected = from.Rows(pixels.image);
+    std::vector<float> rows(expected.size());
+    const int64_t columns = (*tower)->num_columns();
+    const auto tokens = static_cast<int64_t>(rows.size()) / columns;
+    REQUIRE(
+        (*tower)->Encode(pixels.image, Tensor(rows.data(), DType::kF32, {tokens, columns})).ok());
+    CHECK(rows == expected);
   }
 }
 

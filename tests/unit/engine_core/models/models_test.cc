@@ -100,6 +100,60 @@ TEST_CASE("models: a model in several stages gives the bits of one stage") {
   }
 }
 
+// Weights whose experts are in stacks [E, H, 2 I] and [E, I, H], as Qwen3-VL-MoE's checkpoints have
+// them, of weights that have each one's matrices apart.
+class TurnedStacks final : public Weights {
+ public:
+  explicit TurnedStacks(Weights* apart) : apart_(apart) {}
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    if (name.find(".experts.") != std::string_view::npos) return NotFoundError(std::string(name));
+    return apart_->Get(name, rows, columns);
+  }
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t, int64_t rows,
+                                      int64_t columns) override {
+    const std::string stack(name.substr(0, name.rfind('.') + 1)), e = std::to_string(index) + ".";
+    const bool is_down = name.ends_with("down_proj");
+    const std::vector<std::string> names = is_down
+                                               ? std::vector<std::string>{"down_proj"}
+                                               : std::vector<std::string>{"gate_proj", "up_proj"};
+    const int64_t own = columns / static_cast<int64_t>(names.size());
+    const auto size = static_cast<size_t>(rows * columns) * sizeof(float);
+    std::vector<std::byte> memory(size);
+    auto* numbers = reinterpret_cast<float*>(memory.data());
+    for (size_t part = 0; part < names.size(); ++part) {
+      ASSIGN_OR_RETURN(const WeightTensor matrix,
+                       apart_->Get(stack + e + names[part] + ".weight", own, rows));
+      std::vector<float> row(static_cast<size_t>(rows));
+      for (int64_t j = 0; j < own; ++j) {
+        ConvertTensor(Tensor(row.data(), DType::kF32, {1, rows}), matrix.view().Rows(j, 1));
+        for (int64_t i = 0; i < rows; ++i) {
+          numbers[i * columns + static_cast<int64_t>(part) * own + j] = row[static_cast<size_t>(i)];
+        }
+      }
+    }
+    return WeightTensor(Tensor(nullptr, DType::kF32, {rows, columns}), std::move(memory));
+  }
+  bool Has(std::string_view name) const override {
+    return name.ends_with(".experts.gate_up_proj") || apart_->Has(name);
+  }
+
+ private:
+  Weights* apart_;
+};
+
+TEST_CASE("models: Qwen3-VL-MoE's experts are those of Qwen3-MoE, stored the other way round") {
+  ModelConfig config = ConfigOf("qwen3_moe");
+  const auto weights = OpenSafetensors(TANDEM_GOLDEN_DIR "/models/qwen3_moe");
+  REQUIRE(weights.ok());
+  const std::vector<int32_t> ids = {5, 6, 7, 8, 300};
+  const std::vector<float> expected = LastLogits(config, **weights, ids);
+  config.architecture = "Qwen3VLMoeForConditionalGeneration";
+  TurnedStacks stacks(weights->get());
+  CHECK(LastLogits(config, stacks, ids) == expected);
+  // Or one by one, as quantized ones are.
+  CHECK(LastLogits(config, **weights, ids) == expected);
+}
+
 TEST_CASE("models: dummy weights give any shape finite logits") {
   const std::string model = GENERATE("qwen3", "mixtral", "qwen3_moe");
   CAPTURE(model);

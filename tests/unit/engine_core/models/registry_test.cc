@@ -54,17 +54,13 @@ TEST_CASE(
       {"Starcoder2ForCausalLM", "gelu_pytorch_tanh"},
       {"XLMRobertaForSequenceClassification", "gelu"},
       {"XLMRobertaModel", "gelu"}};
-  const std::set<std::string> mixtures = {"GptOssForCausalLM",
-                                          "Llama4ForCausalLM",
-                                          "MiniMaxM2ForCausalLM",
-                                          "MixtralForCausalLM",
-                                          "OlmoeForCausalLM",
-                                          "PhiMoEForCausalLM",
-                                          "PhimoeForCausalLM",
-                                          "Qwen3MoeForCausalLM",
-                                          "Qwen3NextForCausalLM",
-                                          "Qwen3_5MoeForCausalLM",
-                                          "Qwen3_5MoeForConditionalGeneration"};
+  const std::set<std::string> mixtures = {
+      "GptOssForCausalLM",     "Llama4ForCausalLM",
+      "MiniMaxM2ForCausalLM",  "MixtralForCausalLM",
+      "OlmoeForCausalLM",      "PhiMoEForCausalLM",
+      "PhimoeForCausalLM",     "Qwen3MoeForCausalLM",
+      "Qwen3NextForCausalLM",  "Qwen3VLMoeForConditionalGeneration",
+      "Qwen3_5MoeForCausalLM", "Qwen3_5MoeForConditionalGeneration"};
   for (const std::string& name : names) {
     CAPTURE(name);
     Json keys = ConfigOf(name);
