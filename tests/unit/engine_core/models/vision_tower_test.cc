@@ -31,7 +31,7 @@ Json Minimal(const std::string& architecture) {
                  {"rope_scaling", {{"type", "default"}, {"mrope_section", {4, 2, 2}}}}}},
                {"vision_config",
                 {{"depth", 3},
-                 {"hidden_size", 24},
+                 {"hidden_size", 144},  // heads of 72, as published models have them
                  {"intermediate_size", 40},
                  {"num_heads", 2},
                  {"patch_size", 4},
@@ -44,6 +44,7 @@ Json Minimal(const std::string& architecture) {
     vision["num_attention_heads"] = 2;
     vision["image_size"] = 24;
   } else if (architecture.starts_with("Qwen2_5")) {
+    vision["hidden_size"] = 160;
     vision["window_size"] = 16;
     vision["fullatt_block_indexes"] = {1};
   } else {
