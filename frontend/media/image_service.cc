@@ -14,17 +14,21 @@
 namespace tandem {
 namespace {
 
+// Each may take 1 GiB of memory for the largest of images.
+constexpr int kMostAtOnce = 8;
+
 ForkedJobsOptions JobsOptions(const ImageServiceOptions& options) {
-  const int half = std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / 2);
+  const int half = static_cast<int>(std::thread::hardware_concurrency()) / 2;
   return {
       .command = {options.program.empty() ? HelperProgramPath("tandem-media") : options.program,
                   std::string(kImageProgramArgument)},
       .fds = {},
       .thread_name = "images",
-      .max_running = options.max_running > 0 ? options.max_running : half,
+      .max_running =
+          options.max_running > 0 ? options.max_running : std::clamp(half, 1, kMostAtOnce),
       .timeout_s = options.timeout_s,
       .unavailable = "images are not available",
-      .kept_waiting = ResourceExhaustedError("too many images wait to be decoded"),
+      .kept_waiting = ResourceExhaustedError("the image waited too long for its decoder"),
       .overdue = InvalidArgumentError("the image takes too long to decode"),
       .killed = InvalidArgumentError("the image ends its decoder without a word"),
   };

@@ -21,7 +21,7 @@ namespace tandem {
 
 struct ImageServiceOptions {
   std::string program;    // tandem-media's path; empty: beside this program
-  int max_running = 0;    // images at once; 0: as many as half of the host's cores
+  int max_running = 0;    // images at once; 0: half of the host's cores, at most 8
   double timeout_s = 60;  // of waiting, and of preparing; a limit on CPU time is shorter
 };
 

@@ -148,7 +148,14 @@ TEST_CASE("the death of tandem-media loses no image") {
 
 TEST_CASE("an image that takes longer than the service waits ends with that") {
   Service service(kFaulty, 2, 0.1);
-  CHECK(service.Prepare("sleep").status().message() == "the image takes too long to decode");
+  CHECK(service.Prepare("wait").status().message() == "the image takes too long to decode");
+}
+
+TEST_CASE("an image whose turn does not come is refused") {
+  Service service("/bin/false", 2, 0.1);
+  const Status status = service.Prepare(SomePng()).status();
+  CHECK(status.code() == StatusCode::kResourceExhausted);
+  CHECK(status.message() == "the image waited too long for its decoder");
 }
 
 TEST_CASE("without tandem-media there are no images") {
