@@ -45,6 +45,20 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"enforce-strict-tool-calling", &c.input.parsers.enforce_strict_tool_calling, "Hold calls to grammars of the parser's own format; off: only calls that tool_choice forces are held, and are JSON", {.env = "ENFORCE_STRICT_TOOL_CALLING"}},
       {"enable-auto-tool-choice", &c.input.parsers.enable_auto_tool_choice, "Let the model decide whether it calls the tools of a request"},
       {"anthropic-disabled-thinking-effort", &c.input.anthropic_disabled_thinking_effort, "Reasoning effort for /v1/messages without thinking: none, low, or auto: what the chat template heeds", {.choices = {"auto", "none", "low"}}},
+      {"limit-mm-per-prompt", &c.media.limit_mm_per_prompt, "JSON object: the most images of one prompt, e.g. {\"image\": 4}; {\"image\": 0} serves the model as one of texts"},
+      {"language-model-only", &c.media.language_model_only, "Serve a model that takes images as one of texts"},
+      {"allowed-media-domains", &c.media.access.domains, "Hosts whose http(s) URLs of images are fetched. Default: none"},
+      {"allowed-local-media-path", &c.media.access.local_path, "Folder whose files requests may name as images, by file:// URLs; only for trusted clients. Default: none"},
+      {"media-url-allow-redirects", &c.media.access.follows_redirects, "Follow redirects of such hosts to each other", {.env = "MEDIA_URL_ALLOW_REDIRECTS"}},
+      {"media-egress-block-private", &c.media.access.public_addresses_only, "Refuse images of hosts whose addresses are private, loopback, link-local or reserved", {.env = "MEDIA_EGRESS_BLOCK_PRIVATE"}},
+      {"image-fetch-timeout", &c.media.access.fetch_timeout_s, "Seconds to fetch an image from its URL", {.min = 0.1, .max = 3600, .env = "IMAGE_FETCH_TIMEOUT"}},
+      {"media-loading-thread-count", &c.media.media_loading_thread_count, "Threads that fetch URLs and read files of images", {.min = 1, .max = 1024, .env = "MEDIA_LOADING_THREAD_COUNT"}},
+      {"max-image-bytes", &c.media.access.max_bytes, "A request with a larger image, as it is sent or fetched, gets 400", {.min = 1, .max = 64 << 20}},
+      {"max-image-input-bytes", &c.media.max_image_input_bytes, "A request whose images take more bytes as the model gets them, in all its choices, gets 400", {.min = 1, .max = MediaFlags::kMostImageInputBytes}},
+      {"mm-processor-kwargs", &c.media.mm_processor_kwargs, "JSON object: how images are prepared, in place of the model's preprocessor_config.json, e.g. {\"max_pixels\": 1000000}"},
+      {"trust-request-mm-kwargs", &c.media.trust_request_mm_kwargs, "Requests may bring mm_processor_kwargs of their own"},
+      {"mm-processor-cache-gb", &c.media.mm_processor_cache_gb, "GiB of memory for prepared images that may come again; 0: none are kept", {.min = 0, .max = 1 << 20}},
+      {"media-io-kwargs", &c.media.media_io_kwargs, "JSON object: how images are decoded; RGB over white is all there is: {\"image\": {\"image_mode\": \"RGB\"}}"},
       {"max-logprobs", &c.input.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
 
       {"host", &c.server.host, "Address to listen on. Default: all interfaces"},
@@ -316,6 +330,7 @@ Status Finish(FrontendConfig& config) {
   ASSIGN_OR_RETURN(config.traces,
                    ReadTraceOptions(config.otlp_traces_endpoint, EnvironmentVariable));
   RETURN_IF_ERROR(FinishParsers(config));
+  RETURN_IF_ERROR(CheckMediaFlags(config.media));
   RETURN_IF_ERROR(FinishServer(config));
   ASSIGN_OR_RETURN(
       config.handshake_address,

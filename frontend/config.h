@@ -18,6 +18,7 @@
 #include "frontend/engine_client/engine_health.h"
 #include "frontend/engine_client/resume_policy.h"
 #include "frontend/http/server_options.h"
+#include "frontend/media_flags.h"
 #include "frontend/metrics/buckets.h"
 #include "frontend/processing/input_config.h"
 #include "frontend/tracing/trace_options.h"
@@ -43,6 +44,7 @@ struct FrontendConfig {
   std::string reasoning_config;            // JSON of texts in input.parsers
   std::string tool_strict_level = "auto";  // input.parsers.strict_level
   InputConfig input;                       // without defaults, which the model's files give
+  MediaFlags media;                        // input.images
 
   // HTTP
   ServerSettings server;

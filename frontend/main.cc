@@ -34,6 +34,7 @@
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/engine_reports.h"
 #include "frontend/http/listener.h"
+#include "frontend/image_loading.h"
 #include "frontend/metrics/metrics.h"
 #include "frontend/net/net.h"
 #include "frontend/processing/input_processor.h"
@@ -117,6 +118,10 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
                    ReadPoolerConfig(config.model, config.pooling, config.hf_overrides));
   input.has_score_template = input.pooling && !config.chat_template.empty();
   ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(config.tokenizer));
+  input.model = config.model;
+  if (!input.pooling) {
+    ASSIGN_OR_RETURN(input.images, ReadImageInputs(config.model, config.media, *tokenizer));
+  }
   ASSIGN_OR_RETURN(const TemplateSources sources, LoadTemplates(config, *tokenizer));
   ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template,
                    CompileTemplate(config, sources.chat));
@@ -399,6 +404,9 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   TextPool text_pool(NumTextThreads(config), [&metrics](double waited_s) {
     metrics.frontend().text_pool_wait_seconds.Increment(waited_s);
   });
+  ASSIGN_OR_RETURN(const std::unique_ptr<ImageLoading> images,
+                   ImageLoading::Start(config, input_processor, &text_pool, shards.front().get(),
+                                       &metrics.frontend(), &clock));
   std::optional<wire::TcpKeys> tcp_keys;
   if (config.handshake_address.starts_with("tcp://") && !config.tcp_keys.empty()) {
     ASSIGN_OR_RETURN(tcp_keys, wire::ReadTcpKeys(config.tcp_keys, wire::TcpSide::kFrontend));
@@ -440,7 +448,8 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                           .facts = &facts,
                           .response_store = response_store.get(),
                           .tracer = tracer ? &*tracer : nullptr,
-                          .adapter_directory = adapters.directory()};
+                          .adapter_directory = adapters.directory(),
+                          .image_loader = images ? images->loader() : nullptr};
   for (const auto& shard : shards) {
     clients.push_back(MakeEngineClient(config, shard.get(), &endpoint, &clock));
     contexts.push_back(MakeContext(parts, config.api, clients.back().get()));
@@ -484,6 +493,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   }
   for (const auto& shard : shards) shard->Stop();
   text_pool.Stop();  // its jobs write into what the shards are about to destroy
+  if (images) images->Stop();
   for (const auto& shard : shards) shard->Join();
   endpoint.Close();
   LOG_INFO << "[shutdown] done";

@@ -137,7 +137,8 @@ struct EngineEndpointOptions {
   std::optional<TcpKeys> tcp_keys = {};  // for frontends at tcp addresses
   // On the wire thread; must only post. OK: another engine has taken over, no request follows.
   std::function<void(const Status& why)> on_leave = {};
-  size_t max_message_bytes = 64u << 20;  // a larger message from a frontend is dropped
+  // A larger message from a frontend is dropped. Images are the largest (frontend/media_flags.h).
+  size_t max_message_bytes = 640u << 20;
 };
 
 class EngineEndpoint {

@@ -104,6 +104,14 @@ tandem_test(unit_parsers LABEL unit SRCS
   DEPS frontend/parsers nlohmann_json::nlohmann_json)
 tandem_test(property_parsers LABEL property SRCS property/parsers_test.cc
   DEPS frontend/parsers tests/support)
+tandem_test(unit_images LABEL unit SRCS
+  unit/frontend/media/image_loader_test.cc unit/frontend/media/media_reader_test.cc
+  unit/frontend/media/public_address_test.cc unit/frontend/media_flags_test.cc
+  unit/frontend/processing/image_prompt_test.cc
+  DEPS frontend frontend/media frontend/processing frontend/text tests/support/files
+       nlohmann_json::nlohmann_json)
+tandem_test(golden_image_prompts LABEL golden SRCS golden/image_prompts_test.cc
+  DEPS frontend/processing tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(unit_web LABEL unit
   SRCS unit/frontend/web/http_response_test.cc unit/frontend/web/web_url_test.cc
   DEPS frontend/web)

@@ -98,28 +98,46 @@ class ToolList {
 
 // ---- Messages ----
 
-// One text part is a text; several stay parts.
+// One text part is a text; an image, and several parts, stay parts.
 Json ContentOf(Json parts) {
   if (parts.empty()) return "";
-  if (parts.size() == 1) return std::move(parts[0]["text"]);
+  if (parts.size() == 1 && parts[0]["type"] == "text") return std::move(parts[0]["text"]);
   return parts;
 }
 
-Json ToolMessage(Json& block) {
+Json PartOf(Json& block) {
+  if (block["type"] != "image") return {{"type", "text"}, {"text", std::move(block["text"])}};
+  Json& source = block["source"];
+  Json url = source["type"] == "url"
+                 ? std::move(source["url"])
+                 : Json("data:" + source["media_type"].get<std::string>() + ";base64," +
+                        source["data"].get_ref<const std::string&>());
+  return {{"type", "image_url"}, {"image_url", {{"url", std::move(url)}}}};
+}
+
+// A tool's message has texts alone; its images follow as the user's.
+void AppendToolResult(Json& block, Json* messages) {
   std::string text;
-  if (const Json* content = Find(block, "content")) {
-    if (content->is_string()) {
-      text = content->get<std::string>();
-    } else {
-      for (const Json& part : *content) {
-        if (&part != &content->front()) text += '\n';
-        text += TextOf(part);
+  Json images = Json::array();
+  const auto content = block.find("content");
+  if (content != block.end() && content->is_string()) text = content->get<std::string>();
+  if (content != block.end() && content->is_array()) {
+    bool is_first = true;
+    for (Json& part : *content) {
+      if (part["type"] == "image") {
+        images.push_back(PartOf(part));
+        continue;
       }
+      if (!is_first) text += '\n';
+      is_first = false;
+      text += TextOf(part);
     }
   }
-  return {{"role", "tool"},
-          {"content", std::move(text)},
-          {"tool_call_id", std::move(block["tool_use_id"])}};
+  messages->push_back({{"role", "tool"},
+                       {"content", std::move(text)},
+                       {"tool_call_id", std::move(block["tool_use_id"])}});
+  if (images.empty()) return;
+  messages->push_back({{"role", "user"}, {"content", std::move(images)}});
 }
 
 // Results of tools first, each a message of its own, then the rest of the turn.
@@ -128,10 +146,10 @@ void AppendUserTurn(Json& blocks, Json* messages) {
   bool has_result = false;
   for (Json& block : blocks) {
     if (block["type"] == "tool_result") {
-      messages->push_back(ToolMessage(block));
+      AppendToolResult(block, messages);
       has_result = true;
     } else {
-      parts.push_back({{"type", "text"}, {"text", std::move(block["text"])}});
+      parts.push_back(PartOf(block));
     }
   }
   if (has_result && parts.empty()) return;

@@ -82,8 +82,17 @@ Status CheckText(const std::string& where, const Json& block) {
   return NeedText(where, block, "text");
 }
 
-Status RefuseImage(const std::string&, const Json&) {
-  return Refuse("messages", "image blocks are not supported by this server");
+// The source is base64 with its media type, or a URL.
+Status CheckImage(const std::string& where, const Json& block) {
+  RETURN_IF_ERROR(NeedObject(where, block, "source"));
+  const Json& source = block["source"];
+  const Json* type = Find(source, "type");
+  if (type != nullptr && *type == "url") return NeedText(where + "source ", source, "url");
+  if (type == nullptr || *type != "base64") {
+    return WrongForm(where, "must have a source of type base64 or url");
+  }
+  RETURN_IF_ERROR(NeedText(where + "source ", source, "media_type"));
+  return NeedText(where + "source ", source, "data");
 }
 
 Status CheckToolUse(const std::string& where, const Json& block) {
@@ -100,10 +109,14 @@ Status CheckToolResult(const std::string& where, const Json& block) {
   for (const Json& part : *content) {
     const Json* type = part.is_object() ? Find(part, "type") : nullptr;
     if (!IsText(type)) return WrongForm(where, "must have content blocks with a type");
+    if (*type == "image") {
+      RETURN_IF_ERROR(CheckImage(where + "content ", part));
+      continue;
+    }
     if (*type != "text") {
       return Refuse("messages", Shown(*type) +
                                     " blocks in tool results are not supported by this server; "
-                                    "only text is");
+                                    "only text and image are");
     }
     RETURN_IF_ERROR(NeedText(where + "content ", part, "text"));
   }
@@ -143,7 +156,7 @@ struct BlockRow {
 const std::vector<BlockRow>& BlockRows() {
   static const std::vector<BlockRow> rows = {
       {"text", {"user", "assistant", "system"}, CheckText},
-      {"image", {"user"}, RefuseImage},
+      {"image", {"user"}, CheckImage},
       {"tool_use", {"assistant"}, CheckToolUse},
       {"tool_result", {"user"}, CheckToolResult},
       {"thinking", {"assistant"}, CheckThinking},
@@ -157,7 +170,6 @@ const std::vector<BlockRow>& BlockRows() {
 std::string KnownBlocks() {
   std::string names;
   for (const BlockRow& row : BlockRows()) {
-    if (row.check == RefuseImage) continue;
     names.append(names.empty() ? "" : ", ").append(row.type);
   }
   return names;

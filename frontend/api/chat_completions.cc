@@ -1,5 +1,6 @@
 #include "frontend/api/chat_completions.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -8,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/api/chat_images.h"
 #include "frontend/api/collected_choice.h"
 #include "frontend/api/render.h"
 #include "frontend/openai/chat_request.h"
@@ -299,7 +301,8 @@ void ChatStream::WriteEnd(const Usage& usage) {
 // A conversation, or a batch of them that becomes one response with a choice for each.
 class ChatCall final : public GenerationCall {
  public:
-  ChatCall(const ApiContext& context, bool is_batch) : input_processor_(*context.input_processor) {
+  ChatCall(const ApiContext& context, bool is_batch)
+      : context_(&context), input_processor_(*context.input_processor) {
     shape_.is_batch = is_batch;
   }
 
@@ -310,11 +313,24 @@ class ChatCall final : public GenerationCall {
     if (shape_.is_batch) {
       ASSIGN_OR_RETURN(requests_, ParseChatBatch(std::move(body.mutable_value()),
                                                  input_processor_.config().max_fanout_bytes));
-      return OkStatus();
+    } else {
+      ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(std::move(body.mutable_value())));
+      requests_.push_back(std::move(request));
     }
-    ASSIGN_OR_RETURN(ChatRequest request, ParseChatRequest(std::move(body.mutable_value())));
-    requests_.push_back(std::move(request));
+    for (const ChatRequest& each : requests_) RETURN_IF_ERROR(input_processor_.CheckImages(each));
     return OkStatus();
+  }
+
+  bool needs_fetch() const override {
+    return std::any_of(requests_.begin(), requests_.end(), NeedsImages);
+  }
+  Awaitable<Status> Fetch(Exchange& exchange, std::optional<double> deadline) override {
+    for (ChatRequest& each : requests_) {
+      if (!NeedsImages(each)) continue;
+      const Status loaded = co_await LoadImages(exchange, context_, deadline, &each);
+      if (!loaded.ok()) co_return loaded;
+    }
+    co_return OkStatus();
   }
 
   GenerationRequest& request() override { return requests_.front(); }
@@ -345,6 +361,7 @@ class ChatCall final : public GenerationCall {
   }
 
  private:
+  const ApiContext* const context_;
   const InputProcessor& input_processor_;
   std::vector<ChatRequest> requests_;  // more than one in a batch only
   ChatShape shape_;

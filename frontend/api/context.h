@@ -26,6 +26,7 @@
 namespace tandem {
 
 class AdapterDirectory;
+class ImageLoader;
 class ResponseStore;
 class Tracer;
 
@@ -72,6 +73,7 @@ struct ApiParts {
   ResponseStore* response_store = nullptr;  // null: responses are not kept
   const Tracer* tracer = nullptr;           // null: no traces
   AdapterDirectory* adapter_directory = nullptr;
+  ImageLoader* image_loader = nullptr;  // null: the model takes no images
 };
 
 struct ApiContext : ApiParts {

@@ -15,6 +15,7 @@
 #include "frontend/api/abort_requests.h"
 #include "frontend/api/error.h"
 #include "frontend/api/render.h"
+#include "frontend/media/image_loader.h"
 #include "frontend/openai/json.h"
 #include "proto_msgpack/codec.h"
 
@@ -139,6 +140,7 @@ Awaitable<void> ResetCache(Exchange& exchange, ApiContext* context, std::string 
 }
 
 Awaitable<void> HandleResetMmCache(Exchange& exchange, ApiContext* context) {
+  if (context->image_loader != nullptr) context->image_loader->ResetCache();
   return ResetCache(exchange, context, "reset_mm_cache");
 }
 
@@ -359,7 +361,7 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts) {
        .body = "AbortRequest?",
        .returns = "Object"},
       post("/reset_prefix_cache", HandleResetPrefixCache, "Forgets cached prefixes.", "Object"),
-      post("/reset_mm_cache", HandleResetMmCache, "There is nothing to reset.", "Nothing"),
+      post("/reset_mm_cache", HandleResetMmCache, "Forgets prepared images.", "Nothing"),
       post("/reset_encoder_cache", HandleResetEncoderCache, "There is nothing to reset.",
            "Nothing"),
       post("/pause", HandlePause, "Stops scheduling.", "Object"),

@@ -28,6 +28,8 @@ ErrorForm FormOf(const Status& status) {
       return {403, "PermissionDeniedError"};
     case StatusCode::kNotFound:
       return {404, status.param() == "response_id" ? "invalid_request_error" : "NotFoundError"};
+    case StatusCode::kDataLoss:  // what a URL of the request stands for cannot be had
+      return {422, "UnprocessableEntityError"};
     case StatusCode::kUnimplemented:
       return {501, "NotImplementedError"};
     case StatusCode::kResourceExhausted:

@@ -344,6 +344,18 @@ Awaitable<void> Generate(Exchange& exchange, ApiContext* context, MakeCall make_
   co_await Run(exchange, context, *call, std::move(*request));
 }
 
+Awaitable<Status> FetchAll(Exchange& exchange, const ApiContext* context,
+                           std::optional<double> deadline, GenerationCall* call) {
+  while (call->needs_fetch()) {
+    const Status fetched = co_await call->Fetch(exchange, deadline);
+    if (!fetched.ok()) co_return fetched;
+    auto take = [call] { return call->TakeFetched(); };
+    const Status taken = co_await OnPool(context->text_pool, std::move(take));
+    if (!taken.ok()) co_return taken;
+  }
+  co_return OkStatus();
+}
+
 Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* context,
                                            GenerationCall* call) {
   // 1. Admit.
@@ -370,12 +382,9 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
   if (*prepared) {
     request.prepared = std::move(**prepared);
   } else {
-    const Status fetched = co_await call->Fetch();
+    const Status fetched = co_await FetchAll(exchange, context, request.deadline, call);
     if (!fetched.ok()) co_return fetched;
-    auto rest = [&headers, context, call]() -> StatusOr<PreparedRequest> {
-      RETURN_IF_ERROR(call->TakeFetched());
-      return ProcessRequest(headers, *context, call);
-    };
+    auto rest = [&headers, context, call] { return ProcessRequest(headers, *context, call); };
     auto whole = co_await OnPool(context->text_pool, std::move(rest));
     if (!whole.ok()) co_return whole.status();
     request.prepared = std::move(*whole);

@@ -45,6 +45,9 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
 // The engine requests of an admitted one. Its writer's input is left in place.
 std::unique_ptr<Generation> MakeGeneration(ApiContext* context, const GenerationCall& call,
                                            double arrival_monotonic, AdmittedRequest& request);
+// What a parsed request refers to, until it is whole.
+Awaitable<Status> FetchAll(Exchange& exchange, const ApiContext* context,
+                           std::optional<double> deadline, GenerationCall* call);
 // With a Retry-After that follows from the queue where the queue is the reason.
 void RespondWithError(Exchange& exchange, const ApiContext& context, const GenerationCall& call,
                       const Status& status);

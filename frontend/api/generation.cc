@@ -131,7 +131,10 @@ Generation::Generation(ApiContext* context, ProcessedRequest request, const Outp
     ticket_->Resize(static_cast<int64_t>(request_.requests.size()), num_queued_tokens);
   }
   usage_.prompt_tokens = request_.num_prompt_tokens;
-  if (context_->options.enable_prompt_tokens_details) usage_.cached_tokens = 0;
+  if (context_->options.enable_prompt_tokens_details) {
+    usage_.cached_tokens = 0;
+    usage_.image_tokens = request_.num_image_tokens;
+  }
   if (options.message && options.message->has_reasoning()) usage_.reasoning_tokens = 0;
 }
 

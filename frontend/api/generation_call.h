@@ -5,6 +5,7 @@
 // routes.cc gives Generate (generate.h) the function that makes the call. No other file knows it.
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -86,9 +87,12 @@ class GenerationCall {
   // Reads the body; may move parts out of it. On the text pool.
   virtual Status Parse(JsonDocument body) = 0;
   // What the request refers to and Process needs. Most requests are whole without; those that are
-  // not get Fetch on the shard, then TakeFetched on the text pool, before anything else.
+  // not get Fetch on the shard, then TakeFetched on the text pool, again and again until they need
+  // nothing more. deadline: monotonic seconds.
   virtual bool needs_fetch() const { return false; }
-  virtual Awaitable<Status> Fetch() { co_return OkStatus(); }
+  virtual Awaitable<Status> Fetch(Exchange&, std::optional<double> /*deadline*/) {
+    co_return OkStatus();
+  }
   virtual Status TakeFetched() { return OkStatus(); }
   // The request that Parse read. Process uses it up.
   virtual GenerationRequest& request() = 0;

@@ -35,6 +35,11 @@ class InvocationCall final : public GenerationCall {
     return call_->Parse(std::move(body));
   }
 
+  bool needs_fetch() const override { return call().needs_fetch(); }
+  Awaitable<Status> Fetch(Exchange& exchange, std::optional<double> deadline) override {
+    return call().Fetch(exchange, deadline);
+  }
+  Status TakeFetched() override { return call().TakeFetched(); }
   GenerationRequest& request() override { return call().request(); }
 
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override {

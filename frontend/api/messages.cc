@@ -5,6 +5,7 @@
 
 #include "frontend/anthropic/chat_body.h"
 #include "frontend/anthropic/messages_request.h"
+#include "frontend/api/chat_images.h"
 #include "frontend/api/content_blocks.h"
 #include "frontend/api/message_events.h"
 #include "frontend/api/models.h"
@@ -24,8 +25,11 @@ StatusOr<ChatRequest> ParseAsChat(Json body, const InputProcessor& input_process
     errors.AddForm("body.max_tokens", "is required");
     return errors.Result();
   }
-  ASSIGN_OR_RETURN(Json chat, ChatBodyOf(std::move(request), input_processor.template_traits()));
-  return ParseChatRequest(std::move(chat));
+  ASSIGN_OR_RETURN(Json body_of_chat,
+                   ChatBodyOf(std::move(request), input_processor.template_traits()));
+  ASSIGN_OR_RETURN(ChatRequest chat, ParseChatRequest(std::move(body_of_chat)));
+  RETURN_IF_ERROR(input_processor.CheckImages(chat));
+  return chat;
 }
 
 // ---- One body ----
@@ -126,7 +130,8 @@ class MessageStream final : public ResponseWriter {
 
 class MessageCall final : public GenerationCall {
  public:
-  explicit MessageCall(const ApiContext& context) : input_processor_(*context.input_processor) {}
+  explicit MessageCall(const ApiContext& context)
+      : context_(&context), input_processor_(*context.input_processor) {}
 
   const char* id_prefix() const override { return "chatcmpl-"; }
   RequestType request_type() const override { return RequestType::kChatCompletions; }
@@ -136,6 +141,10 @@ class MessageCall final : public GenerationCall {
     ASSIGN_OR_RETURN(request_,
                      ParseAsChat(std::move(body.mutable_value()), input_processor_, true));
     return OkStatus();
+  }
+  bool needs_fetch() const override { return NeedsImages(request_); }
+  Awaitable<Status> Fetch(Exchange& exchange, std::optional<double> deadline) override {
+    return LoadImages(exchange, context_, deadline, &request_);
   }
   GenerationRequest& request() override { return request_; }
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
@@ -147,6 +156,7 @@ class MessageCall final : public GenerationCall {
   }
 
  private:
+  const ApiContext* const context_;
   const InputProcessor& input_processor_;
   ChatRequest request_;
 };
@@ -157,28 +167,40 @@ std::unique_ptr<GenerationCall> MakeMessage(const ApiContext& context) {
   return std::make_unique<MessageCall>(context);
 }
 
-StatusOr<std::string> CountTokensBodyToJson(Json body, const InputProcessor& input_processor,
-                                            const ApiOptions& options,
-                                            const ServedAdapters& adapters) {
-  ASSIGN_OR_RETURN(ChatRequest request, ParseAsChat(std::move(body), input_processor, false));
-  RETURN_IF_ERROR(FindModel(options, adapters, request.model).status());
-  ASSIGN_OR_RETURN(const std::string text, input_processor.RenderChat(request));
-  ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
-                   input_processor.tokenizer().Encode(text, /*add_special_tokens=*/false));
+namespace {
+
+StatusOr<std::string> CountJson(ChatRequest& request, const InputProcessor& input_processor) {
+  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, input_processor.ChatTokens(request));
   return DumpJson({{"input_tokens", ids.size()},
                    {"context_management", {{"original_input_tokens", ids.size()}}}});
 }
 
+void RespondWithCount(Exchange& exchange, const StatusOr<std::string>& json) {
+  exchange.Respond(json.ok() ? Response{200, *json, "application/json", {}}
+                             : AnthropicErrorResponse(json.status()));
+}
+
+}  // namespace
+
 Awaitable<void> HandleCountTokens(Exchange& exchange, ApiContext* context) {
-  auto work = [body = std::move(exchange.mutable_request().body), context,
+  // Counted in the same job unless images are loaded first.
+  ChatRequest request;
+  auto work = [&request, body = std::move(exchange.mutable_request().body), context,
                adapters = context->adapters]() -> StatusOr<std::string> {
     ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context->options.json_limits));
-    return CountTokensBodyToJson(std::move(json.mutable_value()), *context->input_processor,
-                                 context->options, *adapters);
+    ASSIGN_OR_RETURN(request, ParseAsChat(std::move(json.mutable_value()),
+                                          *context->input_processor, /*needs_max_tokens=*/false));
+    RETURN_IF_ERROR(FindModel(context->options, *adapters, request.model).status());
+    if (NeedsImages(request)) return std::string();
+    return CountJson(request, *context->input_processor);
   };
   const auto result = co_await OnPool(context->text_pool, std::move(work));
-  exchange.Respond(result.ok() ? Response{200, *result, "application/json", {}}
-                               : AnthropicErrorResponse(result.status()));
+  if (!result.ok() || !result->empty()) co_return RespondWithCount(exchange, result);
+  const Status loaded = co_await LoadImages(exchange, context, std::nullopt, &request);
+  if (!loaded.ok()) co_return RespondWithCount(exchange, loaded);
+  auto rest = [&request, context] { return CountJson(request, *context->input_processor); };
+  const auto counted = co_await OnPool(context->text_pool, std::move(rest));
+  RespondWithCount(exchange, counted);
 }
 
 }  // namespace tandem

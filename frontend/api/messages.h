@@ -14,11 +14,7 @@ namespace tandem {
 
 std::unique_ptr<GenerationCall> MakeMessage(const ApiContext& context);
 
-// Body of count_tokens → response body; pure. Counts what the template makes of the conversation.
-StatusOr<std::string> CountTokensBodyToJson(Json body, const InputProcessor& input_processor,
-                                            const ApiOptions& options,
-                                            const ServedAdapters& adapters);
-
+// Counts what the template makes of the conversation, with the tokens of images.
 Awaitable<void> HandleCountTokens(Exchange& exchange, ApiContext* context);
 
 }  // namespace tandem

@@ -33,6 +33,11 @@ void AppendUsageJson(const Usage& usage, std::string* out) {
     AppendInteger(*usage.cached_tokens, out);
     out->append(",\"created_cache_tokens\":"sv);
     AppendInteger(usage.created_cache_tokens, out);
+    if (usage.image_tokens) {
+      out->append(",\"multimodal_tokens\":{\"image\":"sv);
+      AppendInteger(*usage.image_tokens, out);
+      out->append("}"sv);
+    }
     out->append("}"sv);
   }
   if (usage.reasoning_tokens) {
@@ -116,9 +121,11 @@ Json FingerprintJson(const ResponseHead& head) {
 Json UsageJson(const Usage& usage) {
   Json details = nullptr;
   if (usage.cached_tokens) {
-    details = {{"cached_tokens", *usage.cached_tokens},
-               {"created_cache_tokens", usage.created_cache_tokens},
-               {"multimodal_tokens", nullptr}};
+    details = {
+        {"cached_tokens", *usage.cached_tokens},
+        {"created_cache_tokens", usage.created_cache_tokens},
+        {"multimodal_tokens",
+         usage.image_tokens ? Json::object({{"image", *usage.image_tokens}}) : Json(nullptr)}};
   }
   Json completion_details = nullptr;
   if (usage.reasoning_tokens) completion_details = {{"reasoning_tokens", *usage.reasoning_tokens}};

@@ -15,6 +15,7 @@
 #include "frontend/api/render.h"
 #include "frontend/api/responses.h"
 #include "frontend/api/token_offsets.h"
+#include "proto_msgpack/multimodal.h"
 
 namespace tandem {
 namespace {
@@ -96,14 +97,25 @@ Json StreamOptionsJson(const GenerationRequest& request) {
           {"continuous_usage_stats", request.stream_options->continuous_usage_stats}};
 }
 
-// The engine requests of each prompt as one body.
-StatusOr<Json> RenderedBodies(std::string_view body, const RequestHeaders& headers,
-                              const ApiContext& context, GenerationCall* call) {
-  RETURN_IF_ERROR(ParseBody(body, context, call));
-  if (call->needs_fetch()) {
-    return InvalidArgumentError("what continues a stored response is not rendered; send its items")
-        .WithParam("previous_response_id");
+// Which images there are, and where; null without. What the model takes of them is not shown: who
+// routes by content needs their hashes only.
+Json FeaturesJson(const wire::EngineCoreRequest& request) {
+  const auto features = wire::DecodeFeatures(request);
+  if (!features.ok() || features->empty()) return nullptr;
+  Json hashes = Json::array();
+  Json placeholders = Json::array();
+  for (const wire::MultiModalFeature& feature : *features) {
+    hashes.push_back(feature.identifier);
+    placeholders.push_back({{"offset", feature.offset}, {"length", feature.length}});
   }
+  return {{"mm_hashes", {{"image", std::move(hashes)}}},
+          {"mm_placeholders", {{"image", std::move(placeholders)}}},
+          {"kwargs_data", nullptr}};
+}
+
+// The engine requests of each prompt as one body. REQUIRES: the call is parsed, and whole.
+StatusOr<Json> RenderedBodies(const RequestHeaders& headers, const ApiContext& context,
+                              GenerationCall* call) {
   const GenerationRequest asked = call->request();  // Process uses it up
   ASSIGN_OR_RETURN(const PreparedRequest prepared, ProcessRequest(headers, context, call));
   const ProcessedRequest& processed = prepared.processed;
@@ -124,7 +136,7 @@ StatusOr<Json> RenderedBodies(std::string_view body, const RequestHeaders& heade
         {{"request_id", request.external_req_id.value_or(prepared.writer.head.id)},
          {"token_ids", request.prompt_token_ids},
          {"token_offsets", TokenOffsetsJson(asked, context, request.prompt_token_ids, text)},
-         {"features", nullptr},
+         {"features", FeaturesJson(request)},
          {"sampling_params", std::move(sampling)},
          {"model", OrNull(asked.model)},
          {"stream", asked.stream},
@@ -141,9 +153,18 @@ Awaitable<void> Handle(Exchange& exchange, ApiContext* context, MakeCall make_ca
   const std::unique_ptr<GenerationCall> call = make_call(*context);
   const auto headers = ReadHeaders(exchange.request(), *context);
   if (!headers.ok()) co_return RespondWithError(exchange, *context, *call, headers.status());
-  auto work = [&headers = *headers, context, call = call.get(), as_list,
-               body = std::move(exchange.mutable_request().body)]() -> StatusOr<std::string> {
-    ASSIGN_OR_RETURN(const Json bodies, RenderedBodies(body, headers, *context, call));
+  auto parse = [context, call = call.get(), body = std::move(exchange.mutable_request().body)] {
+    return ParseBody(body, *context, call);
+  };
+  Status status = co_await OnPool(context->text_pool, std::move(parse));
+  if (status.ok()) {
+    const Status fetched = co_await FetchAll(exchange, context, std::nullopt, call.get());
+    status = fetched;
+  }
+  if (!status.ok()) co_return RespondWithError(exchange, *context, *call, status);
+  auto work = [&headers = *headers, context, call = call.get(),
+               as_list]() -> StatusOr<std::string> {
+    ASSIGN_OR_RETURN(const Json bodies, RenderedBodies(headers, *context, call));
     return DumpJson(as_list ? bodies : bodies.front());
   };
   const auto rendered = co_await OnPool(context->text_pool, std::move(work));

@@ -38,7 +38,9 @@ Status InResponsesWords(const Status& status) {
 }  // namespace
 
 ResponseCall::ResponseCall(const ApiContext& context)
-    : input_processor_(*context.input_processor), store_(context.response_store) {}
+    : context_(&context),
+      input_processor_(*context.input_processor),
+      store_(context.response_store) {}
 
 Status ResponseCall::Parse(JsonDocument body) {
   ASSIGN_OR_RETURN(request_, ParseResponsesRequest(std::move(body.mutable_value())));
@@ -51,12 +53,17 @@ Status ResponseCall::Parse(JsonDocument body) {
                  std::string(kNoStore))
           .WithParam("background");
     }
-    if (needs_fetch()) return NoSuchResponse(*request_.previous_response_id, kNoStore);
+    if (NeedsEarlier()) return NoSuchResponse(*request_.previous_response_id, kNoStore);
   }
-  return needs_fetch() ? OkStatus() : Convert(JsonDocument());
+  return NeedsEarlier() ? OkStatus() : Convert(JsonDocument());
 }
 
-Awaitable<Status> ResponseCall::Fetch() {
+Awaitable<Status> ResponseCall::Fetch(Exchange& exchange, std::optional<double> deadline) {
+  if (NeedsEarlier()) return FetchEarlier();
+  return LoadImages(exchange, context_, deadline, &chat_);
+}
+
+Awaitable<Status> ResponseCall::FetchEarlier() {
   auto found = co_await store_->Find(*request_.previous_response_id);
   if (!found.ok()) co_return found.status();
   if ((*found)->running) {
@@ -69,6 +76,7 @@ Awaitable<Status> ResponseCall::Fetch() {
 }
 
 Status ResponseCall::TakeFetched() {
+  if (!NeedsEarlier()) return OkStatus();
   ASSIGN_OR_RETURN(JsonDocument messages, ParseJson(earlier_->conversation));
   ASSIGN_OR_RETURN(const JsonDocument response, ParseJson(earlier_->body));
   earlier_.reset();
@@ -83,7 +91,8 @@ Status ResponseCall::Convert(const JsonDocument& earlier) {
   chat_ = std::move(converted->chat);
   shape_.tools = std::move(converted->tools);
   messages_ = std::move(converted->conversation);
-  return OkStatus();
+  is_converted_ = true;
+  return InResponsesWords(input_processor_.CheckImages(chat_));
 }
 
 StatusOr<ProcessedRequest> ResponseCall::Process(const RequestContext& context) {

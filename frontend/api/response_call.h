@@ -4,8 +4,10 @@
 // response. Thread: as GenerationCall says.
 
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "frontend/api/chat_images.h"
 #include "frontend/api/context.h"
 #include "frontend/api/generation_call.h"
 #include "frontend/api/response_object.h"
@@ -19,8 +21,8 @@ class ResponseCall final : public GenerationCall {
 
   const char* id_prefix() const override { return "resp_"; }
   Status Parse(JsonDocument body) override;
-  bool needs_fetch() const override { return request_.previous_response_id.has_value(); }
-  Awaitable<Status> Fetch() override;
+  bool needs_fetch() const override { return NeedsEarlier() || NeedsImages(chat_); }
+  Awaitable<Status> Fetch(Exchange& exchange, std::optional<double> deadline) override;
   Status TakeFetched() override;
   GenerationRequest& request() override { return chat_; }
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override;
@@ -32,13 +34,17 @@ class ResponseCall final : public GenerationCall {
   const std::string& conversation() const { return conversation_; }
 
  private:
+  bool NeedsEarlier() const { return request_.previous_response_id && !is_converted_; }
+  Awaitable<Status> FetchEarlier();
   // earlier: the messages that the request continues, or null.
   Status Convert(const JsonDocument& earlier);
 
+  const ApiContext* const context_;
   const InputProcessor& input_processor_;
   ResponseStore* const store_;  // null: responses are not kept
   ResponsesRequest request_;
   StoredResponsePtr earlier_;
+  bool is_converted_ = false;  // to chat_
   ChatRequest chat_;
   ResponseShape shape_;
   JsonDocument messages_;     // of the conversation, when the response is stored

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/api/chat_images.h"
 #include "frontend/api/error.h"
 #include "frontend/api/models.h"
 #include "frontend/openai/tokenize_request.h"
@@ -22,26 +23,40 @@ void RespondWith(Exchange& exchange, const StatusOr<std::string>& body) {
                              : ErrorResponse(body.status()));
 }
 
-}  // namespace
-
-StatusOr<std::string> TokenizeBodyToJson(Json body, const InputProcessor& input_processor,
-                                         const ApiOptions& options, const ServedAdapters& adapters,
-                                         int64_t max_model_len) {
+StatusOr<TokenizeBody> CheckedBody(Json body, const InputProcessor& input_processor,
+                                   const ApiOptions& options, const ServedAdapters& adapters) {
   ASSIGN_OR_RETURN(TokenizeBody parsed, ParseTokenizeRequest(std::move(body)));
   RETURN_IF_ERROR(FindModel(options, adapters, parsed.request.model).status());
+  if (parsed.chat) RETURN_IF_ERROR(input_processor.CheckImages(*parsed.chat));
+  return parsed;
+}
+
+// REQUIRES: images are loaded.
+StatusOr<std::string> TokensJson(TokenizeBody& parsed, const InputProcessor& input_processor,
+                                 int64_t max_model_len) {
   const Tokenizer& tokenizer = input_processor.tokenizer();
-  std::string text = parsed.request.prompt.value_or("");
-  bool add_special_tokens = parsed.request.add_special_tokens;
+  std::vector<TokenId> ids;
   if (parsed.chat) {
-    ASSIGN_OR_RETURN(text, input_processor.RenderChat(*parsed.chat));
-    add_special_tokens = parsed.chat->add_special_tokens.value_or(false);
+    ASSIGN_OR_RETURN(ids, input_processor.ChatTokens(*parsed.chat));
+  } else {
+    ASSIGN_OR_RETURN(ids, tokenizer.Encode(parsed.request.prompt.value_or(""),
+                                           parsed.request.add_special_tokens));
   }
-  ASSIGN_OR_RETURN(const std::vector<TokenId> ids, tokenizer.Encode(text, add_special_tokens));
   return DumpJson({{"count", ids.size()},
                    {"max_model_len", max_model_len},
                    {"tokens", ids},
                    {"token_strs", parsed.request.return_token_strs ? TokenStrings(tokenizer, ids)
                                                                    : Json(nullptr)}});
+}
+
+}  // namespace
+
+StatusOr<std::string> TokenizeBodyToJson(Json body, const InputProcessor& input_processor,
+                                         const ApiOptions& options, const ServedAdapters& adapters,
+                                         int64_t max_model_len) {
+  ASSIGN_OR_RETURN(TokenizeBody parsed,
+                   CheckedBody(std::move(body), input_processor, options, adapters));
+  return TokensJson(parsed, input_processor, max_model_len);
 }
 
 StatusOr<std::string> DetokenizeBodyToJson(Json body, const InputProcessor& input_processor,
@@ -65,14 +80,25 @@ StatusOr<std::string> DetokenizeBodyToJson(Json body, const InputProcessor& inpu
 Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context) {
   const auto* engine = context->engine_client->engine_info();
   const int64_t max_model_len = engine == nullptr ? 0 : engine->max_model_len;
-  auto work = [body = std::move(exchange.mutable_request().body), context,
+  // All in one job unless images are loaded first.
+  TokenizeBody parsed;
+  auto work = [&parsed, body = std::move(exchange.mutable_request().body), context,
                adapters = context->adapters, max_model_len]() -> StatusOr<std::string> {
     ASSIGN_OR_RETURN(JsonDocument json, ParseJsonBody(body, context->options.json_limits));
-    return TokenizeBodyToJson(std::move(json.mutable_value()), *context->input_processor,
-                              context->options, *adapters, max_model_len);
+    ASSIGN_OR_RETURN(parsed, CheckedBody(std::move(json.mutable_value()), *context->input_processor,
+                                         context->options, *adapters));
+    if (parsed.chat && NeedsImages(*parsed.chat)) return std::string();
+    return TokensJson(parsed, *context->input_processor, max_model_len);
   };
   const auto result = co_await OnPool(context->text_pool, std::move(work));
-  RespondWith(exchange, result);
+  if (!result.ok() || !result->empty()) co_return RespondWith(exchange, result);
+  const Status loaded = co_await LoadImages(exchange, context, std::nullopt, &*parsed.chat);
+  if (!loaded.ok()) co_return RespondWith(exchange, loaded);
+  auto rest = [&parsed, context, max_model_len] {
+    return TokensJson(parsed, *context->input_processor, max_model_len);
+  };
+  const auto tokenized = co_await OnPool(context->text_pool, std::move(rest));
+  RespondWith(exchange, tokenized);
 }
 
 Awaitable<void> HandleDetokenize(Exchange& exchange, ApiContext* context) {

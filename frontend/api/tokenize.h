@@ -13,7 +13,7 @@
 
 namespace tandem {
 
-// Request body → response body; pure.
+// Request body → response body; pure. Of a conversation without images.
 StatusOr<std::string> TokenizeBodyToJson(Json body, const InputProcessor& input_processor,
                                          const ApiOptions& options, const ServedAdapters& adapters,
                                          int64_t max_model_len);

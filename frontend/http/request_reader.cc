@@ -78,8 +78,8 @@ RequestReader::Step RequestReader::Read(std::string* in) {
                            std::to_string(limits_.header_bytes) + " bytes");
     }
     if (error == http::error::body_limit) {
-      return Fail(413,
-                  "request body is larger than " + std::to_string(limits_.body_bytes) + " bytes");
+      return Fail(413, "request body is larger than " + std::to_string(limits_.body_bytes) +
+                           " bytes (--max-request-body-bytes)");
     }
     if (error && error != http::error::need_more) return Fail(400, "invalid HTTP request");
     if (parser.is_header_done() && !head_done_) return CountHeaders();

@@ -17,7 +17,7 @@
 namespace tandem {
 
 struct ServerLimits {
-  int64_t body_bytes = 32 << 20;    // over it: 413; 0: no limit
+  int64_t body_bytes = 64 << 20;    // over it: 413; 0: no limit
   int64_t header_bytes = 64 << 10;  // over it: 431
   int64_t num_headers = 256;        // over it: 431
   int64_t num_connections = 16384;  // over it: 503 and closed

@@ -32,6 +32,11 @@ constexpr TextPart kTextParts[] = {{"text", "text"},
 // Its key is data.
 constexpr std::string_view kEmbeddedType = "prompt_embeds";
 
+// What stays in an image's place.
+constexpr std::string_view kImageType = "image";
+constexpr std::string_view kImageUrlType = "image_url";      // of chat: {"url": …}, or a text
+constexpr std::string_view kInputImageType = "input_image";  // of responses: a text
+
 const char* TextKey(const std::string& type) {
   for (const TextPart& part : kTextParts) {
     if (part.type == type) return part.key;
@@ -45,15 +50,49 @@ Status UnsupportedPart(const std::string& type) {
   for (const TextPart& part : kTextParts) {
     known.append(part.type).append(", ");
   }
+  known.append(kImageUrlType).append(", ").append(kInputImageType).append(", ");
   known += kEmbeddedType;
   return InvalidArgumentError("content parts of type " + DumpJson(type.substr(0, kMaxShownBytes)) +
                               " are not supported by this server; supported: " + known)
       .WithParam("messages");
 }
 
+// A part that is an image; one without a type is by its key.
+bool IsImageUrlPart(const Json& part) {
+  if (!part.is_object()) return false;
+  const Json* type = Find(part, "type");
+  if (type == nullptr) return part.contains(kImageUrlType);
+  return *type == kImageUrlType || *type == kInputImageType;
+}
+
+// What is in its place.
+bool IsImagePart(const Json& part) {
+  const Json* type = part.is_object() ? Find(part, "type") : nullptr;
+  return type != nullptr && *type == kImageType;
+}
+
+Status CheckImage(const std::string& where, const Json& part) {
+  const Json* image = Find(part, "image_url");
+  const Json* url = image != nullptr && image->is_object() ? Find(*image, "url") : image;
+  const Json* uuid = Find(part, "uuid");
+  if (uuid != nullptr && !uuid->is_string()) return WrongType(where + "uuid ", "a string", *uuid);
+  if (url != nullptr && !url->is_string()) {
+    return WrongType(where + "image_url ", "a URL, or an object with a url", *url);
+  }
+  if (Find(part, "file_id") != nullptr) {
+    return InvalidArgumentError(
+               "images by file_id are not supported by this server; send image_url")
+        .WithParam("messages");
+  }
+  const bool has_url = url != nullptr && !url->get_ref<const std::string&>().empty();
+  return has_url || uuid != nullptr ? OkStatus()
+                                    : InvalidArgumentError(where + "must have an image_url");
+}
+
 Status CheckPart(const std::string& where, const Json& part) {
   if (part.is_string()) return OkStatus();
   if (!part.is_object()) return WrongType(where, "a text part", part);
+  if (IsImageUrlPart(part)) return CheckImage(where, part);
   const Json* type = Find(part, "type");
   if (type == nullptr || !type->is_string()) {
     return InvalidArgumentError(where + "must have a type");
@@ -76,7 +115,7 @@ Status CheckPart(const std::string& where, const Json& part) {
 // Of a part that was checked; null: it has none.
 const std::string* TextOf(const Json& part) {
   if (part.is_string()) return &part.get_ref<const std::string&>();
-  if (IsEmbeddedPart(part)) return nullptr;
+  if (IsEmbeddedPart(part) || IsImagePart(part)) return nullptr;
   const Json* text = Find(part, TextKey(part.at("type").get_ref<const std::string&>()));
   return text == nullptr ? nullptr : &text->get_ref<const std::string&>();
 }
@@ -143,13 +182,30 @@ Status CheckReasoningEffort(const std::optional<std::string>& effort) {
       .WithParam("body.reasoning_effort");
 }
 
+// Images that the text does not show itself, before it, each on a line.
+void ShowImages(size_t num_images, std::string_view image_text, std::string* text) {
+  if (image_text.empty()) return;
+  for (size_t at = 0; num_images > 0; --num_images, at += image_text.size()) {
+    at = text->find(image_text, at);
+    if (at == text->npos) break;
+  }
+  std::string images;
+  for (size_t i = 0; i < num_images; ++i) images.append(i == 0 ? "" : "\n").append(image_text);
+  if (!images.empty() && !text->empty()) images += '\n';
+  text->insert(0, images);
+}
+
 // A message's parts as one text, or its text as one part. A message without content, such as an
 // assistant's turn of tool calls only, gets an empty one: templates concatenate it. A tool's result
-// is always one text: even templates that loop over parts print it as it is.
-void SetContentForm(bool as_parts, Json* message) {
+// without images is always one text: even templates that loop over parts print it as it is.
+void SetContentForm(bool as_parts, std::string_view image_text, Json* message) {
   const Json& role = message->at("role");
-  as_parts = as_parts && role != "tool" && role != "function";
   Json* const content = &(*message)["content"];
+  size_t num_images = 0;
+  if (content->is_array()) {
+    for (const Json& part : *content) num_images += IsImagePart(part) ? 1 : 0;
+  }
+  as_parts = as_parts && (num_images > 0 || (role != "tool" && role != "function"));
   if (content->is_null()) {
     *content = as_parts ? Json::array() : Json("");
   } else if (content->is_string() && as_parts) {
@@ -158,12 +214,14 @@ void SetContentForm(bool as_parts, Json* message) {
     Json parts = Json::array();
     std::string text;
     for (const Json& part : *content) {
+      if (IsImagePart(part)) parts.push_back(part);
       const std::string* part_text = TextOf(part);
       if (part_text == nullptr) continue;
       if (!text.empty() && !part_text->empty()) text += '\n';
       text += *part_text;
       parts.push_back({{"type", "text"}, {"text", *part_text}});
     }
+    if (!as_parts) ShowImages(num_images, image_text, &text);
     *content = as_parts ? std::move(parts) : Json(std::move(text));
   }
 }
@@ -184,6 +242,25 @@ void SetToolCallsForm(Json* message) {
     if (!arguments.is_string()) continue;
     auto parsed = ParseJson(arguments.get_ref<const std::string&>());
     if (parsed.ok() && (*parsed)->is_object()) arguments = std::move(parsed->mutable_value());
+  }
+}
+
+// Moves the images of a checked message out of it.
+void TakeImages(Json* message, ChatRequest* out) {
+  const auto content = message->find("content");
+  if (content == message->end() || !content->is_array()) return;
+  for (Json& part : *content) {
+    if (!IsImageUrlPart(part)) continue;
+    ChatImage image;
+    if (const auto given = part.find("image_url"); given != part.end()) {
+      Json* const url = given->is_object() ? &(*given)["url"] : &*given;
+      if (url->is_string()) image.url = std::move(url->get_ref<std::string&>());
+      const Json* detail = Find(given->is_object() ? *given : part, "detail");
+      if (detail != nullptr && *detail != "auto") out->has_image_detail = true;
+    }
+    if (const Json* uuid = Find(part, "uuid")) image.uuid = uuid->get<std::string>();
+    out->images.push_back(std::move(image));
+    part = {{"type", kImageType}};
   }
 }
 
@@ -231,6 +308,7 @@ Status ParseMessages(Json& value, ChatRequest* out) {
   out->messages = JsonDocument(std::move(value));
   // The field's older name; templates read the newer one.
   for (Json& message : out->messages.mutable_value()) {
+    TakeImages(&message, out);
     const auto old = message.find("reasoning_content");
     if (old == message.end()) continue;
     if (!message.contains("reasoning")) message["reasoning"] = *old;
@@ -277,6 +355,12 @@ Status ParseDocuments(Json& value, ChatRequest* out) {
     if (!document.is_object()) return WrongType("", "a list of objects", document);
   }
   out->documents = JsonDocument(std::move(value));
+  return OkStatus();
+}
+
+Status ParseProcessorKwargs(Json& value, ChatRequest* out) {
+  if (!value.is_object()) return WrongType("", "an object", value);
+  out->mm_processor_kwargs = JsonDocument(std::move(value));
   return OkStatus();
 }
 
@@ -355,9 +439,10 @@ Status CheckChatRequest(const ChatRequest& request) {
   return CheckToolChoice(request);
 }
 
-JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts) {
+JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts,
+                                 std::string_view image_text) {
   for (Json& message : messages.mutable_value()) {
-    SetContentForm(content_as_parts, &message);
+    SetContentForm(content_as_parts, image_text, &message);
     SetToolCallsForm(&message);
   }
   return messages;
@@ -382,7 +467,7 @@ std::string EchoedText(const ChatRequest& request, std::string_view response_rol
   const auto content = last.find("content");
   if (last.at("role") != response_role || content == last.end()) return {};
   Json message = last;
-  SetContentForm(false, &message);
+  SetContentForm(false, {}, &message);
   return message["content"].is_string() ? message["content"].get<std::string>() : std::string();
 }
 

@@ -2,19 +2,24 @@
 
 // The body of POST /v1/chat/completions: struct and field table. Messages stay JSON, because chat
 // templates may read any key of them. Their form is checked here: each is an object with a known
-// role, whose content is a text, null or a list of parts: texts and embeddings.
+// role, whose content is a text, null or a list of parts: texts, images and embeddings. Images are
+// taken out; {"type": "image"}, which templates know, stays in their place.
 
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "frontend/openai/chat_image.h"
 #include "frontend/openai/generation_request.h"
 
 namespace tandem {
 
 struct ChatRequest : GenerationRequest {
-  JsonDocument messages;  // non-empty array of objects
+  JsonDocument messages;             // non-empty array of objects
+  std::vector<ChatImage> images;     // in the order of the messages
+  bool has_image_detail = false;     // an image asks for a resolution
+  JsonDocument mm_processor_kwargs;  // object or null
   std::optional<int64_t> max_completion_tokens;
   bool logprobs = false;
   int64_t top_logprobs = 0;
@@ -38,6 +43,7 @@ Status ParseTools(Json& value, ChatRequest* out);
 Status ParseToolChoice(Json& value, ChatRequest* out);
 Status ParseChatTemplateKwargs(Json& value, ChatRequest* out);
 Status ParseDocuments(Json& value, ChatRequest* out);
+Status ParseProcessorKwargs(Json& value, ChatRequest* out);
 
 // Whether a checked part of a content is embeddings instead of a text.
 bool IsEmbeddedPart(const Json& part);
@@ -97,8 +103,12 @@ inline constexpr ApiField<ChatRequest> kChatFields[] = {
      &ChatRequest::chat_template,
      {},
      "A template in place of the model's; needs --trust-request-chat-template."},
-    {"media_io_kwargs", Unsupported{}, {}, "Multimodal inputs."},
-    {"mm_processor_kwargs", Unsupported{}, {}, "Multimodal inputs."},
+    {"media_io_kwargs", Unsupported{}, {}, "How media are decoded."},
+    {"mm_processor_kwargs",
+     &ParseProcessorKwargs,
+     {},
+     "How images are prepared; needs --trust-request-mm-kwargs.",
+     field_schema::kObject},
 };
 
 StatusOr<ChatRequest> ParseChatRequest(Json body);
@@ -108,7 +118,9 @@ StatusOr<std::vector<ChatRequest>> ParseChatBatch(Json body, int64_t max_copied_
 
 // Brings messages into the form that chat templates expect, as vLLM does: each content as one text
 // or as a list of parts, empty where there is none; arguments of earlier tool calls as objects.
-JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts);
+// image_text: what stands for an image before a content that is one text.
+JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts,
+                                 std::string_view image_text = {});
 // The server's defaults, then chat_template_kwargs, then what reasoning_effort implies where
 // neither sets it.
 JsonDocument TemplateVariables(const ChatRequest& request, const JsonDocument& defaults);

@@ -36,6 +36,7 @@ struct Usage {
   int64_t completion_tokens = 0;
   std::optional<int64_t> cached_tokens;  // when set, shown together with created_cache_tokens
   int64_t created_cache_tokens = 0;
+  std::optional<int64_t> image_tokens = {};      // of prompt_tokens; shown together with those
   std::optional<int64_t> reasoning_tokens = {};  // of completion_tokens, with a reasoning parser
   std::optional<RequestTimings> timings = {};    // at the end, when the server shows them
   // Likewise, when the engine reports them; of a request with one choice.

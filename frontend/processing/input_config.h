@@ -10,6 +10,7 @@
 
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/json.h"
+#include "frontend/processing/image_prompt.h"
 #include "frontend/processing/message_plan.h"
 #include "frontend/processing/model_defaults.h"
 #include "pooling/pooler_config.h"
@@ -17,8 +18,10 @@
 namespace tandem {
 
 struct InputConfig {
+  std::string model;  // as --model names it, for messages
   ModelDefaults defaults;
-  int64_t max_logprobs = 20;  // -1: up to the whole vocabulary
+  std::optional<ImageInputs> images;  // nullopt: the model takes none
+  int64_t max_logprobs = 20;          // -1: up to the whole vocabulary
   int64_t max_stop_strings = 4;
   int64_t max_bad_words = 128;
   int64_t max_bad_words_total_tokens = 1024;

@@ -109,10 +109,17 @@ InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokeniz
 
 StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
                                                    const RequestContext& context) const {
+  RETURN_IF_ERROR(CheckImages(request));
   const EmbeddedParts parts = TakeEmbeddedParts(&request.messages.mutable_value());
+  const std::vector<ChatImage> images = std::move(request.images);
   ASSIGN_OR_RETURN(std::string text, RenderChat(request));
   Prompt prompt;
-  if (parts.empty()) {
+  if (!images.empty() && !parts.empty()) {
+    return Refuse("messages", "images and prompt_embeds are not available together");
+  }
+  if (!images.empty()) {
+    ASSIGN_OR_RETURN(prompt, ImageChatPrompt(request, images, text, context.max_model_len));
+  } else if (parts.empty()) {
     ASSIGN_OR_RETURN(
         prompt.token_ids,
         Tokenize(request, text, request.add_special_tokens.value_or(false), context.max_model_len));
@@ -139,6 +146,9 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
   ASSIGN_OR_RETURN(ProcessedRequest result,
                    Finish(request, std::move(prompts), max_tokens, logprobs, false, chat, context));
   result.message = message;
+  if (request.has_image_detail) {
+    result.warning = "image_url.detail is not supported and has no effect";
+  }
   if (!chat.constraint.warning.empty()) result.warning = chat.constraint.warning;
   return result;
 }
@@ -172,6 +182,9 @@ StatusOr<ProcessedRequest> InputProcessor::ProcessBatch(std::vector<ChatRequest>
     if (i == 0) all.message = std::move(one.message);
     all.warning = one.warning;
     all.num_prompt_tokens += one.num_prompt_tokens;
+    if (one.num_image_tokens) {
+      all.num_image_tokens = all.num_image_tokens.value_or(0) + *one.num_image_tokens;
+    }
     all.requests.push_back(std::move(one.requests.front()));
     all.prompt_texts.push_back(std::move(one.prompt_texts.front()));
     all.prompt_token_ids.push_back(std::move(one.prompt_token_ids.front()));
@@ -213,7 +226,9 @@ StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request,
     const auto effort = config_.reasoning_efforts.find(*request.reasoning_effort);
     if (effort != config_.reasoning_efforts.end()) request.reasoning_effort = effort->second;
   }
-  const JsonDocument messages = MessagesForTemplate(std::move(request.messages), content_as_parts);
+  const JsonDocument messages =
+      MessagesForTemplate(std::move(request.messages), content_as_parts,
+                          config_.images ? config_.images->tokens.placeholder : "");
   const JsonDocument variables = TemplateVariables(request, config_.default_chat_template_kwargs);
   ChatTemplateInput input;
   input.messages = &*messages;
@@ -412,6 +427,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
 
   const int64_t child_bytes = ChildBytes(request, model, sampling);
   int64_t num_bytes = 0;
+  int64_t num_image_bytes = 0;
   result.n = request.n;
   result.requests.reserve(static_cast<size_t>(num_prompts * num_copies));
   for (int64_t p = 0; p < num_prompts; ++p) {
@@ -433,12 +449,19 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
                              std::to_string(config_.max_fanout_bytes) +
                              " bytes for their requests; request fewer");
     }
+    RETURN_IF_ERROR(CheckImageBytes(prompt.images, num_copies, &num_image_bytes));
+    for (const PlacedImage& image : prompt.images) {
+      result.num_image_tokens = result.num_image_tokens.value_or(0) + image.prepared->num_tokens;
+    }
     std::vector<TokenId> shown_ids;
     if ((request.return_token_ids || request.echo) && !prompt.embeddings) {
       shown_ids = prompt.token_ids;
     }
     wire::EngineCoreRequest engine_request = model;
     if (prompt.embeddings) SetEmbeddings(*prompt.embeddings, prompt.is_token, &engine_request);
+    if (!prompt.images.empty()) {
+      SetImages(prompt.images, config_.images->tokens.family, &engine_request);
+    }
     engine_request.prompt_token_ids = std::move(prompt.token_ids);
     engine_request.sampling_params = sampling;
     engine_request.sampling_params.max_tokens = static_cast<int32_t>(resolved);

@@ -22,6 +22,7 @@
 #include "frontend/processing/chat_constraint.h"
 #include "frontend/processing/embedded_parts.h"
 #include "frontend/processing/fill_in_middle.h"
+#include "frontend/processing/image_prompt.h"
 #include "frontend/processing/input_config.h"
 #include "frontend/processing/reasoning_tokens.h"
 #include "frontend/processing/sampling_resolver.h"
@@ -53,6 +54,7 @@ struct ProcessedRequest {
   std::string_view warning;  // a part of the request has no effect; static text, mostly empty
   size_t num_choices() const { return requests.size() * static_cast<size_t>(beams ? n : 1); }
   int64_t num_prompt_tokens = 0;               // of all prompts, each once
+  std::optional<int64_t> num_image_tokens;     // of these, where there are images
   std::shared_ptr<const MessagePlan> message;  // of a chat; null: text is content
   // One of each per prompt; empty unless the response may show them.
   std::vector<std::string> prompt_texts;
@@ -83,6 +85,13 @@ class InputProcessor {
   // The conversation as prompt text, by the request's template or the model's. Moves the messages
   // out of the request.
   StatusOr<std::string> RenderChat(ChatRequest& request) const;
+  // Its ids, those of images included. Likewise. REQUIRES: its images are loaded.
+  StatusOr<std::vector<TokenId>> ChatTokens(ChatRequest& request) const;
+
+  // Whether the model takes the request's images, before they are loaded.
+  Status CheckImages(const ChatRequest& request) const;
+  // How they are prepared. REQUIRES: CheckImages was OK, and there are some.
+  StatusOr<ImageSpec> ImageSpecOf(const ChatRequest& request) const;
 
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // The template of chats without tools; empty without one.
@@ -102,6 +111,7 @@ class InputProcessor {
     std::string text;
     std::optional<TorchTensor> embeddings = {};
     std::vector<bool> is_token = {};  // with embeddings among tokens: which positions are tokens
+    std::vector<PlacedImage> images = {};
   };
   struct MaxTokens {
     std::optional<int64_t> requested;  // by the client
@@ -125,6 +135,12 @@ class InputProcessor {
   StatusOr<Prompt> ReadEmbeddings(std::string_view base64) const;
   StatusOr<Prompt> EmbeddedChatPrompt(const ChatRequest& request, const EmbeddedParts& parts,
                                       std::string_view rendered, int64_t max_model_len) const;
+  // REQUIRES: the images are loaded.
+  StatusOr<Prompt> ImageChatPrompt(const ChatRequest& request, const std::vector<ChatImage>& images,
+                                   const std::string& rendered, int64_t max_model_len) const;
+  // Counts the bytes of the images of a request's choices.
+  Status CheckImageBytes(const std::vector<PlacedImage>& images, int64_t num_copies,
+                         int64_t* num_bytes) const;
   StatusOr<TorchTensor> SpliceRows(const std::vector<bool>& is_token,
                                    const std::vector<size_t>& parts,
                                    const std::vector<TorchTensor>& tensors) const;

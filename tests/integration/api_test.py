@@ -3,6 +3,7 @@
 beside running streams, clients that go away, an engine that dies, a full queue."""
 import http.client
 import json
+import os
 import pathlib
 import signal
 import socket
@@ -30,16 +31,16 @@ MODEL = TESTS / "golden" / "api" / "model"
 class Frontend(Pair):
     """tandem-frontend with a mock engine; what reaches the engine is recorded."""
 
-    def __init__(self, *flags, engine=()):
+    def __init__(self, *flags, engine=(), model=MODEL, environment=None):
         self.folder = tempfile.TemporaryDirectory(prefix="tandem-test-")
         folder = pathlib.Path(self.folder.name)
         self.port_file, self.log_path, self.record = folder / "port", folder / "log", folder / "record"
         self.handshake = f"ipc://{folder}/wire/handshake"
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(
-                [str(pair.bin_dir() / "tandem-frontend"), str(MODEL), "--served-model-name", "m", "--host", "127.0.0.1",
+                [str(pair.bin_dir() / "tandem-frontend"), str(model), "--served-model-name", "m", "--host", "127.0.0.1",
                  "--port", "0", "--port-file", str(self.port_file), "--handshake-address", self.handshake, *flags],
-                stdout=log, stderr=log)
+                stdout=log, stderr=log, env={**os.environ, **(environment or {})})
         self.engine = None
         wait_for(self.port_file.exists, "the frontend listens")
         self.start_engine(*engine)
