@@ -30,7 +30,7 @@ void OpenNothingMore() {
 
 // What stops a process that no longer gets the signals of CrashReport's timers.
 void LimitCpuTimeForGood(int cpu_ms) {
-  const auto seconds = static_cast<rlim_t>(cpu_ms / 1000 + 2);
+  const auto seconds = static_cast<rlim_t>(cpu_ms) / 1000 + 2;
   const rlimit both = {seconds, seconds};
   setrlimit(RLIMIT_CPU, &both);
 }

@@ -20,10 +20,9 @@ double Linear(double x) {
 }
 
 double Cubic(double x) {
-  constexpr double a = kCubicSlope;
   x = std::abs(x);
-  if (x < 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
-  if (x < 2) return (((x - 5) * x + 8) * x - 4) * a;
+  if (x < 1) return ((kCubicSlope + 2) * x - (kCubicSlope + 3)) * x * x + 1;
+  if (x < 2) return (((x - 5) * x + 8) * x - 4) * kCubicSlope;
   return 0;
 }
 
@@ -50,8 +49,9 @@ AxisWeights MakeWeights(int64_t from, int64_t to, int32_t resample) {
   double largest = 0;
   for (int64_t i = 0; i < to; ++i) {
     const double center = scale * (static_cast<double>(i) + 0.5);
-    const int64_t first = std::max(static_cast<int64_t>(center - support + 0.5), int64_t{0});
-    const int64_t end = std::min(static_cast<int64_t>(center + support + 0.5), from);
+    const int64_t first =
+        std::max(static_cast<int64_t>(std::trunc(center - support + 0.5)), int64_t{0});
+    const int64_t end = std::min(static_cast<int64_t>(std::trunc(center + support + 0.5)), from);
     const size_t begin = exact.size();
     double sum = 0;
     for (int64_t j = first; j < end; ++j) {
