@@ -3,11 +3,11 @@
 // Has the images of requests decoded and resized by tandem-media, each in a process of its own, so
 // that no byte of an image is parsed here.
 // Thread: Prepare from any; `done` is called once: on the shard that Prepare was called on, or,
-// where it was called elsewhere, on the service's thread, where it must only post. After the
-// service has ended it is not called any more. Owns: the program, its thread.
-// Failure, of one image: INVALID_ARGUMENT: it is too large, wrong, of another kind, or its decoder
-// crashed, took too long or was taken over; RESOURCE_EXHAUSTED: its turn did not come in time;
-// INTERNAL: there is no tandem-media.
+// where it was called elsewhere, at once or on the service's thread, where it must only post. After
+// the service has ended it is not called any more. Owns: the program, its thread. Failure, of one
+// image: INVALID_ARGUMENT: it is too large, wrong, of another kind, or its decoder crashed, took
+// too long or was taken over; RESOURCE_EXHAUSTED: its turn did not come in time; INTERNAL: there is
+// no tandem-media.
 
 #include <functional>
 #include <string>
