@@ -45,9 +45,6 @@ Status ParseChatTemplateKwargs(Json& value, ChatRequest* out);
 Status ParseDocuments(Json& value, ChatRequest* out);
 Status ParseProcessorKwargs(Json& value, ChatRequest* out);
 
-// Whether a checked part of a content is embeddings instead of a text.
-bool IsEmbeddedPart(const Json& part);
-
 // Refuses fields that contradict each other.
 Status CheckChatRequest(const ChatRequest& request);
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "common/strings.h"
-#include "frontend/openai/chat_request.h"
+#include "frontend/openai/message_content.h"
 
 namespace tandem {
 namespace {
