@@ -18,6 +18,7 @@ import zlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from api_test import MODEL, Frontend, openai
 from pair import LIMIT, Pair, wait_for
+from server import Server
 
 NUM_TOKENS = 4  # of an image
 BEGIN, ROW, END = 0, 1, 2  # tokens of the small model
@@ -341,6 +342,35 @@ class WholeModels(unittest.TestCase):
                 close = [i for i, margin in enumerate(case["greedy_margins"]) if margin < 0.1]
                 sure = close[0] if close else len(case["greedy_ids"])
                 self.assertEqual(response.choices[0].token_ids[:sure], case["greedy_ids"][:sure], case["index"])
+
+    def test_a_stream_outlives_its_engine_with_its_images(self):
+        if "TANDEM_GOLDENS" not in os.environ:
+            self.skipTest("TANDEM_GOLDENS is not set")
+        root = pathlib.Path(os.environ["TANDEM_GOLDENS"]) / "vision"
+        body = {"messages": user("a", part(data_url((root / "images" / "b_photo.jpg").read_bytes()))), "temperature": 0,
+                "max_tokens": 400, "ignore_eos": True, "return_token_ids": True}
+        server = Server(model=root / "qwen3_5_vl", engine_flags=("--dtype", "float32"))
+        try:
+            status, whole = server.ask("POST", "/v1/chat/completions", body)
+            self.assertEqual(status, 200, whole)
+            connection = server.connect()
+            connection.request("POST", "/v1/chat/completions", json.dumps({**body, "stream": True}),
+                               {"Content-Type": "application/json"})
+            stream, ids = connection.getresponse(), []
+            while not stream.closed:
+                line = stream.readline()
+                if not line or line.startswith(b"data: [DONE]"):
+                    break
+                if not line.startswith(b"data: "):
+                    continue
+                for choice in json.loads(line[6:])["choices"]:
+                    if not ids and choice.get("token_ids"):
+                        server.restart_engine()
+                    ids += choice.get("token_ids") or []
+            self.assertEqual(ids, json.loads(whole)["choices"][0]["token_ids"])
+            self.assertEqual(server.total("tandem:requests_resumed_total", 'outcome="resumed"'), 1)
+        finally:
+            server.__exit__(False)
 
     def test_qwen3_5_vl(self):
         self.check_family("qwen3_5_vl")

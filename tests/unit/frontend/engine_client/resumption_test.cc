@@ -341,6 +341,21 @@ TEST_CASE("resumption: a suspect is alone on the engine that takes over, too") {
   CHECK(setup.TakeSent() == Sent{"b~2@0"});
 }
 
+TEST_CASE("resumption: a request is sent again with its images") {
+  Setup setup;
+  setup.Add("a");
+  wire::EngineCoreRequest& request = setup.running.Find("a")->request;
+  request.mm_features.packed = "features";
+  request.aux_frames = {"pixels"};
+  setup.Step({"a"});
+  setup.DieAndComeBack();
+  CHECK(setup.TakeSent() == Sent{"a~1@0"});
+  const wire::EngineCoreRequest& again = setup.running.Find("a")->request;
+  CHECK(again.mm_features.packed == "features");
+  CHECK(again.aux_frames == std::vector<std::string>{"pixels"});
+  CHECK(again.own.num_prior_output_tokens == 1);
+}
+
 TEST_CASE("resumption: what the next engine cannot go on with ends where it runs") {
   Setup setup({.max_kept_bytes = 2 * 3 * sizeof(TokenId)});
   const Sink& too_long = setup.Add("too long");
