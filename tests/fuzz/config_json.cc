@@ -11,7 +11,7 @@ namespace tandem {
 namespace {
 
 StatusOr<ConfigRules> Rules(std::string_view architecture) {
-  if (architecture == "Window") {
+  if (architecture == "Window" || architecture.ends_with("ForConditionalGeneration")) {
     return ConfigRules{.has_window = true,
                        .defaults = R"({"sliding_window": 4096, "sliding_window_pattern": 6})"};
   }
@@ -38,6 +38,12 @@ void CheckShape(const ModelConfig& config) {
     (void)config.IsMixture(layer);
   }
   CHECK(config.UniformWindow() >= 0);
+  if (config.vision.family != VisionFamily::kNone) {
+    const VisionConfig& vision = config.vision;
+    CHECK(vision.num_layers > 0 && vision.head_dim() > 0 && vision.patch_numbers() > 0);
+    CHECK(vision.image_token_id > 0 && vision.merge_size > 0);
+    for (const int64_t layer : vision.deepstack_layers) CHECK(layer < vision.num_layers);
+  }
   for (const TokenId id : config.eos_token_ids) CHECK(id >= 0 && id < config.vocab_size);
 }
 
