@@ -315,6 +315,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   RETURN_IF_ERROR(SetLengths(config, model, &setup));
   RETURN_IF_ERROR(SetBatch(config, &setup));
   RETURN_IF_ERROR(SetGraphs(config, &setup));
+  RETURN_IF_ERROR(SetImages(config, model, &setup));
   RETURN_IF_ERROR(SetDrafts(config, &setup));
   RETURN_IF_ERROR(CheckRecurrent(model, setup));
   RETURN_IF_ERROR(CheckUneven(config, model, setup));

@@ -1,6 +1,7 @@
 #include "engine_core/config_features.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 
 #include "common/log.h"
@@ -43,6 +44,20 @@ Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
 
 int NumEnginesOfHost(const EngineConfig& config) {
   return static_cast<int>(std::max<int64_t>(1, config.data_parallel_size_local.value_or(1)));
+}
+
+// Whether --limit-mm-per-prompt has no place for an image; its numbers are the frontend's.
+StatusOr<bool> ForbidsImages(const std::string& limits) {
+  if (limits.empty()) return false;
+  const auto json = nlohmann::json::parse(limits, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) {
+    return InvalidArgumentError("--limit-mm-per-prompt " + limits + ": must be a JSON object");
+  }
+  const auto image = json.find("image");
+  if (image == json.end()) return false;
+  const nlohmann::json& count =
+      image->is_object() && image->contains("count") ? image->at("count") : *image;
+  return count.is_number_integer() && count == 0;
 }
 
 }  // namespace
@@ -104,6 +119,26 @@ Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
     cache.drops_last_found_block =
         !speculation.hashes_next_token && speculation.drops_last_found_block;
   }
+  return OkStatus();
+}
+
+Status SetImages(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  ASSIGN_OR_RETURN(const bool forbids_images, ForbidsImages(config.limit_mm_per_prompt));
+  setup->engine.scheduler.needs_whole_images = config.disable_chunked_mm_input;
+  if (model.vision.family == VisionFamily::kNone || forbids_images || config.language_model_only) {
+    return OkStatus();
+  }
+  const RankCounts ranks = RankCountsOf(config);
+  const char* without = setup->device == "cuda"        ? "--device cuda"
+                        : ranks.num_ranks() > 1        ? "several ranks"
+                        : setup->runner.limits.pooling ? "models that pool"
+                                                       : nullptr;
+  if (without != nullptr) {
+    LOG_WARNING << "images are not built for " << without
+                << ": the model runs without its vision tower and takes texts alone";
+    return OkStatus();
+  }
+  setup->runner.limits.images = ImageLimitsOf(model.vision);
   return OkStatus();
 }
 

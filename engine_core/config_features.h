@@ -12,6 +12,8 @@ namespace tandem {
 // Needs the device.
 Status SetDrafts(const EngineConfig& config, EngineSetup* setup);
 Status SetAdapters(const EngineConfig& config, EngineSetup* setup);
+// Needs the device and pooling. What a model's tower is not built for takes texts alone.
+Status SetImages(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup);
 // Need the drafts too.
 Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup);
 Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const EngineSetup& setup);

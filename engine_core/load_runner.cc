@@ -204,13 +204,23 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
     ASSIGN_OR_RETURN(setup->runner.pooler_head,
                      PoolerHead::Load(config.model, model_config, *pooling, &source->weights()));
   }
+  startup->Done("weights packed",
+                "about " + WithCommas(setup->memory_plan->weights >> 20) + " MiB");
+  std::unique_ptr<VisionTower> tower;
+  if (setup->runner.limits.images) {
+    ASSIGN_OR_RETURN(tower, source->LoadTower(backend.get()));
+    startup->Done("vision tower", "about " + WithCommas(setup->memory_plan->tower >> 20) +
+                                      " MiB; " +
+                                      WithCommas(setup->runner.limits.max_num_batched_tokens) +
+                                      " rows of images are kept, in up to " +
+                                      WithCommas(setup->memory_plan->image_rows >> 20) + " MiB");
+  }
   if (loaded->ranks == nullptr) WarnOfUnusedTensors(source->weights(), model_config);
   DraftModel draft;
   if (draft_config) {
     ASSIGN_OR_RETURN(draft, LoadDraft(config, *setup, *draft_config, *model, backend.get()));
+    startup->Done("drafter");
   }
-  startup->Done("weights packed",
-                "about " + WithCommas(setup->memory_plan->weights >> 20) + " MiB");
   if (loaded->workers != nullptr) {
     RETURN_IF_ERROR(loaded->workers->AwaitReady());
     startup->Done("workers", "all " + std::to_string(setup->ranks.num_ranks()) + " ranks have " +
@@ -219,6 +229,7 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
                    ModelRunner::CreateWithoutCache(std::move(backend), std::move(model),
                                                    model_config, setup->runner, std::move(draft)));
+  if (tower != nullptr) runner->SetTower(std::move(tower));
   if (config.enable_sleep_mode) runner->SetSource(std::move(source));
   source.reset();
   startup->Done("step buffers");

@@ -66,9 +66,10 @@ tandem_test(golden_models LABEL golden TIMEOUT 300
 tandem_test(golden_pooling LABEL golden
   SRCS golden/pooling_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
-tandem_test(golden_vision LABEL golden
-  SRCS golden/vision_test.cc support/engine_driver.cc support/golden_logits.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+tandem_test(golden_vision LABEL golden TIMEOUT 300
+  SRCS golden/vision_engine_test.cc golden/vision_test.cc support/engine_driver.cc support/golden_logits.cc
+       support/vision_images.cc
+  DEPS engine_core engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_lora LABEL golden
   SRCS golden/lora_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/files
@@ -118,6 +119,7 @@ tandem_test(unit_executor LABEL unit
   SRCS unit/engine_core/executor/resolve_sampling_test.cc
        unit/engine_core/executor/cgroup_memory_test.cc
        unit/engine_core/executor/graph_sizes_test.cc
+       unit/engine_core/executor/step_images_test.cc
        unit/engine_core/executor/kv_cache_size_test.cc
        unit/engine_core/executor/memory_plan_test.cc
        unit/engine_core/executor/model_runner_test.cc

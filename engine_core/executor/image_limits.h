@@ -3,8 +3,10 @@
 // What the images of requests must be for a model. Values; thread: any one.
 
 #include <cstdint>
+#include <optional>
 
 #include "common/ids.h"
+#include "engine_core/weights/vision_config.h"
 
 namespace tandem {
 
@@ -24,5 +26,8 @@ struct ImageLimits {
   // In a replay: they come without their pixels, which are not recorded.
   bool lack_pixels = false;
 };
+
+// nullopt: the model has no tower.
+std::optional<ImageLimits> ImageLimitsOf(const VisionConfig& vision);
 
 }  // namespace tandem

@@ -43,6 +43,7 @@ void InputBatch::Remove(RequestSlot slot) {
   CHECK(r.in_use) << "slot " << Index(slot);
   r.in_use = false;
   r.embeddings.reset();
+  r.images.reset();
   r.adapter.reset();
   r.prompt_logprobs.reset();
 }
@@ -59,6 +60,7 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   r.num_prompt_tokens = request.num_prompt_tokens;
   r.num_blocks = 0;
   r.embeddings = request.embeddings;
+  r.images = request.images;
   if (request.adapter != nullptr) r.adapter = request.adapter->weights;
   std::copy(request.token_ids.begin(), request.token_ids.end(), TokensOf(slot));
   r.status = ResolveParams(request, num_computed_tokens, &r);

@@ -32,6 +32,7 @@ class InputBatch {
     int32_t num_prompt_tokens = 0;
     int32_t num_blocks = 0;
     std::shared_ptr<const PromptEmbeddings> embeddings;  // in place of the first tokens; or null
+    std::shared_ptr<const RequestImages> images;         // or null
     std::shared_ptr<const AdapterWeights> adapter;       // or null
     SamplingConfig sampling;
     bool samples_on_device = false;

@@ -136,6 +136,34 @@ int64_t ActivationBytes(const ModelConfig& config, int64_t num_tokens, DType dty
   return ToBytes(static_cast<double>(num_tokens) * row * static_cast<double>(SizeOf(dtype)));
 }
 
+// Blocks with attention and an MLP, the patches' projection and the mergers of a tower.
+double NumTowerWeights(const VisionConfig& vision) {
+  const auto hidden = static_cast<double>(vision.hidden_size);
+  const auto merged = hidden * static_cast<double>(vision.merge_size * vision.merge_size);
+  const double num_mlp_matrices = vision.family == VisionFamily::kQwen25 ? 3 : 2;
+  const double layer =
+      hidden * (4 * hidden + num_mlp_matrices * static_cast<double>(vision.intermediate_size));
+  const double merger = vision.family == VisionFamily::kSiglip
+                            ? hidden * static_cast<double>(vision.out_size)
+                            : merged * (merged + static_cast<double>(vision.out_size));
+  return static_cast<double>(vision.num_layers) * layer +
+         hidden * static_cast<double>(vision.patch_numbers() + vision.num_positions) +
+         merger * static_cast<double>(1 + vision.deepstack_layers.size());
+}
+
+// Of a model that takes images; of others nothing.
+void PlanImages(const VisionConfig& vision, const MemoryPlanInput& input, MemoryPlan* plan) {
+  if (!plan->limits.images) return;
+  const auto num_rows = static_cast<double>(plan->limits.max_num_batched_tokens);
+  const auto num_levels = static_cast<double>(1 + vision.deepstack_layers.size());
+  const auto patches_per_row = static_cast<double>(vision.merge_size * vision.merge_size);
+  const auto patch = static_cast<double>(6 * vision.hidden_size + 2 * vision.intermediate_size);
+  plan->tower = ToBytes(NumTowerWeights(vision) * static_cast<double>(SizeOf(input.dtype)));
+  plan->image_rows =
+      ToBytes(num_rows * num_levels * static_cast<double>(vision.out_size) * sizeof(float));
+  plan->image_activations = ToBytes(num_rows * patches_per_row * patch * sizeof(float));
+}
+
 std::string Mib(int64_t bytes) { return WithCommas((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
 
 }  // namespace
@@ -145,7 +173,7 @@ MemoryPlan PlanMemory(const ModelConfig& config, const ExecutorLimits& limits,
   ExecutorLimits known = limits;
   known.vocab_size = static_cast<int32_t>(config.vocab_size);
   const int64_t logits_row = config.vocab_size * int64_t{sizeof(float)};
-  return {
+  MemoryPlan plan = {
       .is_device = input.is_device,
       .limits = known,
       .weights = WeightBytes(config, input),
@@ -155,6 +183,8 @@ MemoryPlan PlanMemory(const ModelConfig& config, const ExecutorLimits& limits,
       .token_counts = limits.max_num_seqs * logits_row,
       .kv_of_a_request = ToBytes(static_cast<double>(MaxHeldBlocks(CacheWithLimits({}, limits))) *
                                  static_cast<double>(input.kv_bytes_per_block))};
+  PlanImages(config.vision, input, &plan);
+  return plan;
 }
 
 HostMemory LessStep(HostMemory memory, const MemoryPlan& plan) {
@@ -164,7 +194,8 @@ HostMemory LessStep(HostMemory memory, const MemoryPlan& plan) {
 }
 
 Status CheckFits(const MemoryPlan& plan, const HostMemory& memory) {
-  const int64_t least = plan.weights + plan.rope + plan.activations + plan.logits;
+  const int64_t least =
+      plan.weights + plan.rope + plan.activations + plan.logits + plan.tower + plan.image_rows;
   if (least <= memory.total_bytes) return OkStatus();
   return ResourceExhaustedError("the model does not fit: weights and a step take " + Mib(least));
 }
@@ -182,6 +213,11 @@ std::string MemoryAdvice(const MemoryPlan& plan, const HostMemory& memory) {
        << Mib(plan.rope) << " for the angles of positions, " << Mib(plan.kv_of_a_request)
        << " for the KV cache of one request: lower --max-model-len " << limits.max_model_len;
   if (!plan.is_device) text << ", or --kv-cache-dtype int8";
+  if (plan.tower > 0) {
+    text << "\n  " << Mib(plan.tower) << " for the vision tower, " << Mib(plan.image_rows)
+         << " for rows of images and " << Mib(plan.image_activations)
+         << " to compute one: --language-model-only takes none of it";
+  }
   text << "\nthe KV cache gets what --gpu-memory-utilization or --kv-cache-memory-bytes give it";
   return text.str();
 }

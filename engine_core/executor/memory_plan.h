@@ -33,6 +33,11 @@ struct MemoryPlan {
   int64_t logits = 0;           // of the rows that are made at a time
   int64_t token_counts = 0;     // when all max_num_seqs requests have penalties
   int64_t kv_of_a_request = 0;  // of max_model_len tokens
+  // Of a model that takes images: its tower, the rows of images that are kept, and what computing
+  // an image of as many rows takes.
+  int64_t tower = 0;
+  int64_t image_rows = 0;
+  int64_t image_activations = 0;
 
   // A second model that runs under the same limits; its keys and values lie in the same blocks, and
   // are counted already.
@@ -44,7 +49,9 @@ struct MemoryPlan {
   }
 
   // Without weights, angles and KV cache: memory that the first step of that size touches.
-  int64_t step_bytes() const { return activations + logits + token_counts; }
+  int64_t step_bytes() const {
+    return activations + logits + token_counts + image_rows + image_activations;
+  }
 };
 
 MemoryPlan PlanMemory(const ModelConfig& config, const ExecutorLimits& limits,

@@ -129,6 +129,12 @@ Status ModelRunner::AllocateKvCache(int32_t num_blocks, int32_t max_model_len) {
   return OkStatus();
 }
 
+void ModelRunner::SetTower(std::unique_ptr<VisionTower> tower) {
+  CHECK(limits_.images && backend_->device().memory_is_host() && ranks_ == nullptr)
+      << "towers are not built for these";
+  images_.emplace(&backend_->device(), std::move(tower), *limits_.images, hidden_size_);
+}
+
 // ---- sleep ----
 
 void ModelRunner::SetSource(std::unique_ptr<ModelSource> source) {
@@ -150,6 +156,7 @@ Status ModelRunner::ReleaseWeights(bool rereads) {
     ranks_->PublishWeights(rereads ? WeightsChange::kForget : WeightsChange::kRelease);
   }
   model_.reset();
+  if (images_) images_->SetTower(nullptr);
   if (rereads) source_->Close();
   if (ranks_ == nullptr) return OkStatus();
   RETURN_IF_ERROR(ranks_->communicator()->ForgetTensors());
@@ -170,6 +177,11 @@ Status ModelRunner::LoadWeights() {
   if (ranks_ != nullptr) {
     const Status others = ranks_->AwaitWeights();
     if (loaded.ok()) loaded = others;
+  }
+  if (loaded.ok() && images_) {
+    auto tower = source_->LoadTower(backend_.get());
+    loaded = tower.status();
+    if (tower.ok()) images_->SetTower(*std::move(tower));
   }
   if (loaded.ok()) {
     model_ = *std::move(model);
@@ -241,6 +253,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   if (MustFinishFirst(step)) FinishAll();
   ModelOutput* result = results_.Push();
   TakeIn(step);
+  if (images_) RETURN_IF_ERROR(images_->TakeIn(step));
   if (step.empty()) return OkStatus();
   if (newest_->result != nullptr) ++num_overlapped_;
   newest_ = newest_ == &steps_[limits_.max_steps_in_flight - 1] ? &steps_[0] : newest_ + 1;
@@ -253,9 +266,9 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   sampler_->Begin(layout, &newest_->samples);
   const bool samples_later = backend_->device().memory_is_host();
   if (!samples_later) sampler_->TakeMasks(step, &newest_->samples);
-  embedded_.Fill(layout, batch_);
+  FillRows(layout);
   // Graphs read token ids alone.
-  const DecodeGraphs::Graph* graph = embedded_.rows().empty() ? graphs_.Find(layout) : nullptr;
+  const DecodeGraphs::Graph* graph = embedded_rows_.empty() ? graphs_.Find(layout) : nullptr;
   if (graph != nullptr) layout.PadTo(graph->size);
   SendInputs(newest_);
   clock_.Begin(&newest_->times);
@@ -276,9 +289,15 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   return status();
 }
 
+void ModelRunner::FillRows(const StepLayout& layout) {
+  embedded_.Fill(layout, batch_);
+  embedded_rows_.assign(embedded_.rows().begin(), embedded_.rows().end());
+  if (images_) images_->Fill(layout, batch_, &embedded_rows_);
+}
+
 // The result is complete: it runs on the host.
 Status ModelRunner::RunPooled() {
-  embedded_.Fill(newest_->layout, batch_);
+  FillRows(newest_->layout);
   SendInputs(newest_);
   clock_.Begin(&newest_->times);
   RunModel(*newest_);
@@ -404,9 +423,14 @@ void ModelRunner::RunModel(const StepInFlight& step) {
   const StepInputs::Views& inputs = InputsOf(step);
   if (pooler_ == nullptr) sampler_->FillSampledInputs(inputs.token_ids);
   ModelStep model_step = {.token_ids = inputs.token_ids,
-                          .embedded = embedded_.rows(),
+                          .embedded = embedded_rows_,
                           .plan = plan_.get(),
                           .kv_cache = kv_cache_.get()};
+  if (images_) {
+    model_step.deepstack = images_->deepstack();
+    model_step.mrope_positions = images_->mrope_positions();
+    model_step.last_seen = images_->last_seen();
+  }
   const StepAdapters adapters = {inputs.adapters, step.layout.adapters};
   if (!step.layout.adapters.empty()) model_step.adapters = &adapters;
   if (ranks_ != nullptr) {

@@ -16,7 +16,7 @@
 //
 // Thread: engine loop; sampling of different rows runs on the backend's threads.
 // Owns: backend, model, KV cache, the persistent batch, all step buffers; everything is allocated
-// from the limits before the first step.
+// from the limits before the first step, but the rows of images (StepImages).
 // Failure: memory, before the first step. Submit fails for no input; a failure of one request is
 // its RequestResult::status.
 
@@ -37,6 +37,7 @@
 #include "engine_core/executor/result_queue.h"
 #include "engine_core/executor/step_clock.h"
 #include "engine_core/executor/step_drafts.h"
+#include "engine_core/executor/step_images.h"
 #include "engine_core/executor/step_inputs.h"
 #include "engine_core/executor/step_layout.h"
 #include "engine_core/executor/step_sampler.h"
@@ -85,12 +86,16 @@ class ModelRunner final : public Executor {
   // the costs are guessed until real steps have been seen.
   void MeasureSteps();
   void DropGraphs() { graphs_.Drop(); }
+  // Of a model with limits().images, before its first step. REQUIRES: one rank, memory that is the
+  // host's.
+  void SetTower(std::unique_ptr<VisionTower> tower);
 
   const ExecutorLimits& limits() const override { return limits_; }
   const Backend& backend() const { return *backend_; }
   const KvCache& kv_cache() const { return *kv_cache_; }  // once it is allocated
   int64_t num_graphs() const { return graphs_.num_graphs(); }
   int64_t num_replays() const { return graphs_.num_replays(); }
+  int64_t num_kept_image_rows() const { return images_ ? images_->num_kept_rows() : 0; }
   // Steps that were submitted before the host had the tokens of the one before.
   int64_t num_overlapped() const { return num_overlapped_; }
   // From the next step on, device_times() counts the steps that were collected.
@@ -126,6 +131,8 @@ class ModelRunner final : public Executor {
   // of it, or a row goes away in which one of its results is gathered.
   bool MustFinishFirst(const SchedulerOutput& step) const;
   void TakeIn(const SchedulerOutput& step);
+  // Those that come from the host, of embeddings and images.
+  void FillRows(const StepLayout& layout);
   // Inputs and attention plan, on their way before the next ops.
   void SendInputs(StepInFlight* step);
   // A step of padding alone.
@@ -154,10 +161,12 @@ class ModelRunner final : public Executor {
   std::unique_ptr<ModelSource> source_;  // null: the memory is kept
   std::unique_ptr<AttentionPlan> plan_;
   InputBatch batch_;
-  StepInputs inputs_;                   // of the newest step
-  EmbeddedInputs embedded_;             // likewise
-  std::optional<StepSampler> sampler_;  // of a model that generates
-  std::unique_ptr<Pooler> pooler_;      // of one that pools
+  StepInputs inputs_;                        // of the newest step
+  EmbeddedInputs embedded_;                  // likewise
+  std::optional<StepImages> images_;         // of a model with a tower
+  std::vector<EmbeddedRows> embedded_rows_;  // of the newest step, from both
+  std::optional<StepSampler> sampler_;       // of a model that generates
+  std::unique_ptr<Pooler> pooler_;           // of one that pools
   std::optional<StepDrafts> drafts_;
   DecodeGraphs graphs_;
 

@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/models/model.h"
+#include "engine_core/models/vision_tower.h"
 #include "engine_core/weights/safetensors.h"
 
 namespace tandem {
@@ -40,6 +41,8 @@ class ModelSource {
   void Close() { weights_.reset(); }
   // Opens the files if need be, and packs the model.
   StatusOr<std::unique_ptr<Model>> Load(Backend* backend, AdapterSites* adapter_sites = nullptr);
+  // The vision tower of a model that has one.
+  StatusOr<std::unique_ptr<VisionTower>> LoadTower(Backend* backend);
   // REQUIRES: open.
   const Weights& weights() const { return *weights_; }
   Weights& weights() { return *weights_; }

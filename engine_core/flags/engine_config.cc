@@ -42,6 +42,9 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"max-model-len", &c.max_model_len, "Most tokens of a request, prompt and output; -1: what the KV cache holds. Default: the model's", {.min = -1, .max = kInt32}},
       {"seed", &c.seed, "Combined with the request's id, the seed of requests that bring none; Tandem's frontend gives each its own"},
       {"enable-prompt-embeds", &c.enable_prompt_embeds, "Accept prompts of embeddings, for which staging memory of one step is allocated"},
+      {"language-model-only", &c.language_model_only, "A model that takes images: do not load its vision tower, and take texts alone"},
+      {"limit-mm-per-prompt", &c.limit_mm_per_prompt, "JSON object: the most images of a prompt, which the frontend counts; {\"image\": 0} means --language-model-only"},
+      {"disable-chunked-mm-input", &c.disable_chunked_mm_input, "No chunk of a prompt ends inside an image"},
       {"max-logprobs", &c.max_logprobs, "Most logprobs a request may ask for; -1: the vocabulary", {.min = -1, .max = 1 << 20}},
       {"logprobs-mode", &c.logprobs_mode, "Logprobs of the model's logits, or after masks, bias, penalties, temperature and filters; or the logits themselves", {.choices = {"raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"}}},
 

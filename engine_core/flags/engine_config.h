@@ -28,6 +28,9 @@ struct EngineConfig {
   std::optional<int64_t> max_model_len;  // -1: what the KV cache holds
   int64_t seed = 0;
   bool enable_prompt_embeds = false;
+  bool language_model_only = false;
+  std::string limit_mm_per_prompt;
+  bool disable_chunked_mm_input = false;
   int64_t max_logprobs = 20;
   std::string logprobs_mode = "raw_logprobs";
 

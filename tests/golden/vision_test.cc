@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -17,10 +15,10 @@
 #include "engine_core/models/vision_tower.h"
 #include "engine_core/weights/open_weights.h"
 #include "tests/support/engine_driver.h"
-#include "tests/support/files/golden_folders.h"
 #include "tests/support/files/temp_folder.h"
 #include "tests/support/golden_logits.h"
 #include "tests/support/kernels/one_request.h"
+#include "tests/support/vision_images.h"
 
 #include <catch2/catch.hpp>
 
@@ -33,72 +31,9 @@ constexpr double kTolerance = 2e-3;  // of stages and logits in float32
 constexpr int kBlockSize = 32;
 
 std::vector<std::string> Folders() {
-  const auto whole = WholeGoldens();
-  if (!whole) {
-    WARN("skipped: the set is in TANDEM_GOLDENS alone");
-    return {};
-  }
-  std::vector<std::string> folders;
-  for (const auto& entry : std::filesystem::directory_iterator(*whole + "/vision")) {
-    if (std::filesystem::exists(entry.path() / "goldens.json")) folders.push_back(entry.path());
-  }
-  std::sort(folders.begin(), folders.end());
-  REQUIRE(folders.size() == 4);
+  std::vector<std::string> folders = VisionFolders();
+  if (folders.empty()) WARN("skipped: the set is in TANDEM_GOLDENS alone");
   return folders;
-}
-
-// What the processor makes of a resized image.
-struct Pixels {
-  std::vector<float> numbers;
-  ImagePatches image;
-};
-
-json ReadJson(const std::string& path) {
-  std::ifstream in(path);
-  REQUIRE(in);
-  return json::parse(in);
-}
-
-Pixels MakePixels(const std::string& folder, const GoldenLogits& tensors, const std::string& file) {
-  const json spec = ReadJson(folder + "/preprocessor_config.json");
-  const std::vector<int64_t> shape = tensors.Shape("resized_rgb8." + file);
-  const std::string rgb = tensors.Bytes("resized_rgb8." + file);
-  const int64_t height = shape[0], width = shape[1];
-  const auto at = [&](int64_t colour, int64_t y, int64_t x) {
-    const auto value = static_cast<uint8_t>(rgb[static_cast<size_t>((y * width + x) * 3 + colour)]);
-    const double mean = spec["image_mean"][static_cast<size_t>(colour)];
-    const double std = spec["image_std"][static_cast<size_t>(colour)];
-    return static_cast<float>((value - 255 * mean) / (255 * std));
-  };
-  Pixels pixels;
-  if (!spec.contains("merge_size")) {
-    for (int64_t c = 0; c < 3; ++c) {
-      for (int64_t y = 0; y < height; ++y) {
-        for (int64_t x = 0; x < width; ++x) pixels.numbers.push_back(at(c, y, x));
-      }
-    }
-    pixels.image.pixels = Tensor(pixels.numbers.data(), DType::kF32, {1, 3, height, width});
-    return pixels;
-  }
-  const int64_t patch = spec["patch_size"], merge = spec["merge_size"];
-  const int64_t rows = height / patch, columns = width / patch;
-  for (int64_t i = 0; i < rows * columns; ++i) {
-    const int64_t block = i / (merge * merge), inside = i % (merge * merge);
-    const int64_t top = (block / (columns / merge) * merge + inside / merge) * patch;
-    const int64_t left = (block % (columns / merge) * merge + inside % merge) * patch;
-    for (int64_t c = 0; c < 3; ++c) {
-      for (int time = 0; time < 2; ++time) {
-        for (int64_t j = 0; j < patch * patch; ++j) {
-          pixels.numbers.push_back(at(c, top + j / patch, left + j % patch));
-        }
-      }
-    }
-  }
-  pixels.image = {
-      .pixels = Tensor(pixels.numbers.data(), DType::kF32, {rows * columns, 6 * patch * patch}),
-      .grid_h = static_cast<int32_t>(rows),
-      .grid_w = static_cast<int32_t>(columns)};
-  return pixels;
 }
 
 std::vector<float> Floats(const Tensor& x) {

@@ -162,6 +162,10 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
     runner_options.limits.sliding_window = 0;
   }
   runner_options.limits.pooling = *pooling;
+  const bool is_whole = options.ranks.num_ranks() == 1 && options.make_backend == nullptr;
+  if (is_whole && options.takes_images) {
+    runner_options.limits.images = ImageLimitsOf(config->vision);
+  }
   runner_options.speculation = options.speculation;
   runner_options.enable_lora = options.adapter_sites != nullptr;
   runner_options.kv_format = options.kv_format;
@@ -187,10 +191,18 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   DraftModel draft;
   if (options.speculation.has_model())
     draft = LoadTestDraft(options, *config, runner_options, *model, backend.get());
+  std::unique_ptr<VisionTower> tower;
+  if (runner_options.limits.images) {
+    const ModelLimits limits = ModelLimitsOf(runner_options.limits);
+    auto loaded = LoadVisionTower({*config, limits, weights, *backend, options.formats});
+    CHECK(loaded.ok()) << loaded.status().ToString();
+    tower = *std::move(loaded);
+  }
   auto runner = ModelRunner::Create(std::move(backend), std::move(model), *config, runner_options,
                                     std::move(draft));
   CHECK(runner.ok()) << runner.status().ToString();
   runner_ = *std::move(runner);
+  if (tower != nullptr) runner_->SetTower(std::move(tower));
   if (options.can_sleep) {
     runner_->SetSource(MakeSource(options, *config, runner_options.limits, group_.get()));
   }
@@ -212,6 +224,9 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   scheduling.num_pipeline_steps = options.ranks.pipeline;
   scheduling.max_loras = options.adapter_sites == nullptr ? 0 : options.max_loras;
   scheduling.enable_chunked_prefill = !config->is_bidirectional;
+  const auto& images = runner_options.limits.images;
+  scheduling.encoder_cache_rows = images ? options.max_num_batched_tokens : 0;
+  scheduling.needs_whole_images = options.needs_whole_images || (images && images->are_whole);
   // Tiny pools are for preemption: admit what has room for its next tokens.
   scheduling.reserve_full_isl = false;
   scheduler_ = std::make_unique<Scheduler>(scheduling, kv_cache_.get());
@@ -219,13 +234,14 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
 
 void EngineDriver::Add(const std::string& id, std::vector<TokenId> prompt,
                        const wire::SamplingParams& params, int32_t num_prior_outputs,
-                       const Adapter& adapter) {
+                       const Adapter& adapter, std::shared_ptr<const RequestImages> images) {
   wire::EngineCoreRequest request;
   request.request_id = id;
   request.prompt_token_ids = std::move(prompt);
   request.sampling_params = params;
   request.own.num_prior_output_tokens = num_prior_outputs;
-  const Status status = scheduler_->Add(std::move(request), now_, {.adapter = adapter});
+  const Status status =
+      scheduler_->Add(std::move(request), now_, {.adapter = adapter, .images = std::move(images)});
   CHECK(status.ok()) << status.ToString();
 }
 
@@ -243,7 +259,7 @@ bool EngineDriver::Step() {
   now_ += 1;
   const SchedulerOutput& step = scheduler_->Schedule(now_);
   const bool has_notices = in_flight_.empty() && scheduler_->pending_work() == Work::kNotices;
-  if (!step.empty() || !step.freed_slots.empty() || has_notices) {
+  if (step.has_work() || has_notices) {
     const Status status = runner_->Submit(step);
     CHECK(status.ok()) << status.ToString();
     in_flight_.push_back(&step);

@@ -46,6 +46,8 @@ struct EngineDriverOptions {
   bool can_sleep = false;
   PoolingFlags pooling = {};  // with files of a pooler the model pools
   std::string hf_overrides = {};
+  bool takes_images = true;  // of a model that has a vision tower
+  bool needs_whole_images = false;
 };
 
 // All that a client would have received for one request.
@@ -71,7 +73,8 @@ class EngineDriver {
 
   // The last num_prior_outputs of the prompt: see wire::OwnRequestFields.
   void Add(const std::string& id, std::vector<TokenId> prompt, const wire::SamplingParams& params,
-           int32_t num_prior_outputs = 0, const Adapter& adapter = {});
+           int32_t num_prior_outputs = 0, const Adapter& adapter = {},
+           std::shared_ptr<const RequestImages> images = {});
   // Of a model that pools.
   void AddPooled(const std::string& id, std::vector<TokenId> prompt,
                  const wire::PoolingParams& params);

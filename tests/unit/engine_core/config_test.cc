@@ -522,6 +522,45 @@ TEST_CASE("engine config: a KV connector is refused by name beside what it canno
   CHECK_THAT(error({}, recurrent), Contains("recurrent layers, which Mamba2ForCausalLM has"));
 }
 
+TEST_CASE("engine config: a model takes images where its tower is built, unless texts are all") {
+  ModelConfig model = SmallModel();
+  model.num_layers = 4;
+  CHECK_FALSE(Setup({"model", "--device", "cpu"}, model).runner.limits.images);
+  model.vision.family = VisionFamily::kQwen3;
+  model.vision.image_token_id = 7;
+  model.vision.patch_size = 16;
+  model.vision.temporal_patch_size = 2;
+  model.vision.merge_size = 2;
+  const auto takes = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"model", "--device", "cpu"});
+    return Setup(flags, model).runner.limits.images.has_value();
+  };
+  const EngineSetup setup = Setup({"model", "--device", "cpu"}, model);
+  REQUIRE(setup.runner.limits.images);
+  CHECK(setup.runner.limits.images->token_id == 7);
+  CHECK(setup.runner.limits.images->patch_numbers == 1536);
+  CHECK(setup.runner.limits.images->have_positions);
+  CHECK_FALSE(setup.runner.limits.images->are_whole);
+  CHECK_FALSE(takes({"--language-model-only"}));
+  CHECK_FALSE(takes({"--limit-mm-per-prompt", R"({"image": 0})"}));
+  CHECK_FALSE(takes({"--limit-mm-per-prompt", R"({"image": {"count": 0}})"}));
+  CHECK(takes({"--limit-mm-per-prompt", R"({"image": 2, "video": 0})"}));
+  CHECK_THAT(SetupError({"model", "--limit-mm-per-prompt", "none"}), Contains("a JSON object"));
+  CHECK_FALSE(takes({"--tensor-parallel-size", "2"}));
+  CHECK_FALSE(Setup({"model", "--device", "cuda"}, model).runner.limits.images);
+  CHECK_FALSE(setup.engine.scheduler.needs_whole_images);
+  CHECK(Setup({"model", "--device", "cpu", "--disable-chunked-mm-input"}, model)
+            .engine.scheduler.needs_whole_images);
+  model.vision.family = VisionFamily::kSiglip;
+  model.vision.image_size = 64;
+  model.vision.tokens_per_image = 16;
+  const EngineSetup squares = Setup({"model", "--device", "cpu"}, model);
+  REQUIRE(squares.runner.limits.images);
+  CHECK(squares.runner.limits.images->are_whole);
+  CHECK(squares.runner.limits.images->rows_per_image == 16);
+  CHECK(squares.runner.limits.images->image_size == 64);
+}
+
 TEST_CASE("engine config: a KV cache on the host leaves room for a step") {
   const HostMemory memory = {.total_bytes = int64_t{1} << 30, .available_bytes = int64_t{1} << 30};
   EngineSetup setup = Setup({"model", "--device", "cpu", "--gpu-memory-utilization", "0.5"});

@@ -238,5 +238,33 @@ TEST_CASE("memory plan: only errors of memory get advice") {
              Contains("x\n") && Contains("--max-model-len"));
 }
 
+TEST_CASE("memory plan: a model that takes images needs its tower and their rows") {
+  ModelConfig model = Llama();
+  VisionConfig& vision = model.vision;
+  vision.family = VisionFamily::kQwen3;
+  vision.num_layers = 10;
+  vision.hidden_size = 100;
+  vision.intermediate_size = 400;
+  vision.patch_size = 16;
+  vision.temporal_patch_size = 2;
+  vision.merge_size = 2;
+  vision.out_size = 2048;
+  vision.num_positions = 64;
+  vision.deepstack_layers = {2, 4};
+  const MemoryPlan text = PlanMemory(model, Limits(), {});
+  CHECK(text.tower + text.image_rows + text.image_activations == 0);
+  ExecutorLimits limits = Limits();
+  limits.images = ImageLimitsOf(model.vision);
+  const MemoryPlan plan = PlanMemory(model, limits, {});
+  const int64_t layers = int64_t{10} * 100 * (400 + 800);
+  const int64_t mergers = int64_t{3} * 400 * (400 + 2048);
+  CHECK(plan.tower == 2 * (layers + 100 * (1536 + 64) + mergers));
+  CHECK(plan.image_rows == int64_t{2048} * 3 * 2048 * 4);
+  CHECK(plan.image_activations == int64_t{2048} * 4 * (600 + 800) * 4);
+  CHECK(plan.step_bytes() == text.step_bytes() + plan.image_rows + plan.image_activations);
+  CHECK_THAT(MemoryAdvice(plan, {}), Contains("--language-model-only"));
+  CHECK_THAT(MemoryAdvice(text, {}), !Contains("--language-model-only"));
+}
+
 }  // namespace
 }  // namespace tandem

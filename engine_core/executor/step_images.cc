@@ -1,0 +1,135 @@
+#include "engine_core/executor/step_images.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "engine_core/executor/mrope_positions.h"
+
+namespace tandem {
+namespace {
+
+// A view that is only read.
+ImagePatches PatchesOf(const ImageInput& image) {
+  auto* numbers = const_cast<float*>(image.pixels.data());
+  const std::vector<int64_t>& shape = image.shape;
+  CHECK(shape.size() == 2 || shape.size() == 4) << image.key;
+  return {.pixels = shape.size() == 2
+                        ? Tensor(numbers, DType::kF32, {shape[0], shape[1]})
+                        : Tensor(numbers, DType::kF32, {shape[0], shape[1], shape[2], shape[3]}),
+          .grid_t = image.grid_t,
+          .grid_h = image.grid_h,
+          .grid_w = image.grid_w};
+}
+
+}  // namespace
+
+Status StepImages::TakeIn(const SchedulerOutput& step) {
+  for (const std::string& key : step.dropped_encoder_outputs) outputs_.erase(key);
+  for (const auto& image : step.encoder_inputs) RETURN_IF_ERROR(Compute(*image));
+  return OkStatus();
+}
+
+Status StepImages::Compute(const ImageInput& image) {
+  CHECK(tower_ != nullptr) << "the tower is released";
+  ASSIGN_OR_RETURN(OwnedTensor rows,
+                   device_->Allocate(DType::kF32, {image.num_rows, tower_->num_columns()}));
+  const ImagePatches patches = PatchesOf(image);
+  Status done = tower_->Check(patches);
+  if (done.ok() && tower_->NumTokens(patches) != image.num_rows) {
+    done = InternalError("it has another number of rows");
+  }
+  if (done.ok()) done = tower_->Encode(patches, rows.view());
+  if (!done.ok()) {
+    LOG_ERROR << "image " << image.key << " cannot be computed: " << done.ToString();
+    std::fill_n(rows.view().Data<float>(), rows.view().NumElements(),
+                std::numeric_limits<float>::quiet_NaN());
+  }
+  outputs_.insert_or_assign(image.key, std::move(rows));
+  return OkStatus();
+}
+
+void StepImages::Fill(const StepLayout& layout, const InputBatch& batch,
+                      std::vector<EmbeddedRows>* rows) {
+  deepstack_.clear();
+  mrope_positions_ = last_seen_ = {};
+  const auto images_of = [&](const ScheduledRequest& request) {
+    return batch.row(request.slot).images.get();
+  };
+  if (std::ranges::none_of(layout.requests, images_of)) return;
+  const auto num_tokens = static_cast<size_t>(layout.num_tokens());
+  if (limits_.have_positions) positions_.resize(3 * num_tokens);
+  if (limits_.are_whole) last_.resize(num_tokens);
+  const std::span<int32_t> all(positions_);
+  for (size_t r = 0; r < layout.requests.size(); ++r) {
+    const ScheduledRequest& request = layout.requests[r];
+    const RequestImages* images = images_of(request);
+    const int32_t begin = request.num_computed_tokens;
+    const int32_t end = begin + request.num_scheduled_tokens;
+    const auto first = static_cast<size_t>(layout.query_start[r]);
+    const auto count = static_cast<size_t>(request.num_scheduled_tokens);
+    if (limits_.have_positions) {
+      FillMropePositions(images, limits_.merge_size, begin,
+                         {all.subspan(first, count), all.subspan(num_tokens + first, count),
+                          all.subspan(2 * num_tokens + first, count)});
+    }
+    const auto last =
+        limits_.are_whole ? std::span(last_).subspan(first, count) : std::span<int32_t>();
+    std::iota(last.begin(), last.end(), begin);
+    if (images == nullptr) continue;
+    for (const auto& image : *images) {
+      if (!image->HasRowsIn(begin, end)) continue;
+      AddRows(*image, begin, end, layout.query_start[r], rows);
+      if (limits_.are_whole) SetLastSeen(*image, begin, last);
+    }
+  }
+  const auto columns = static_cast<int64_t>(num_tokens);
+  if (limits_.have_positions) {
+    mrope_positions_ = Tensor(positions_.data(), DType::kI32, {3, columns});
+  }
+  if (limits_.are_whole) last_seen_ = Tensor(last_.data(), DType::kI32, {columns});
+}
+
+// Those of its rows that stand at places in [begin, end); the first of these places is first_row of
+// the step.
+void StepImages::AddRows(const ImageInput& image, int32_t begin, int32_t end, int64_t first_row,
+                         std::vector<EmbeddedRows>* rows) {
+  const auto output = outputs_.find(image.key);
+  CHECK(output != outputs_.end()) << image.key << " was not computed";
+  const Tensor& values = output->second.view();
+  const int64_t num_deep = values.shape[1] - hidden_size_;
+  int64_t row = 0;  // of the image, at the begin of the run
+  for (const ImageInput::Run& run : image.runs) {
+    const int32_t from = std::max(begin, run.begin), to = std::min(end, run.end());
+    if (from < to) {
+      const Tensor part = values.Rows(row + from - run.begin, to - from);
+      const int64_t first = first_row + from - begin;
+      rows->push_back({.first = first, .values = part.Columns(0, hidden_size_)});
+      if (num_deep > 0) {
+        deepstack_.push_back({.first = first, .values = part.Columns(hidden_size_, num_deep)});
+      }
+    }
+    row += run.num_rows;
+  }
+}
+
+// Each row of a run sees the whole run. last_seen: of the places from `begin` on.
+void StepImages::SetLastSeen(const ImageInput& image, int32_t begin,
+                             std::span<int32_t> last_seen) const {
+  const int32_t end = begin + static_cast<int32_t>(last_seen.size());
+  for (const ImageInput::Run& run : image.runs) {
+    for (int32_t p = std::max(begin, run.begin); p < std::min(end, run.end()); ++p) {
+      last_seen[static_cast<size_t>(p - begin)] = run.end() - 1;
+    }
+  }
+}
+
+int64_t StepImages::num_kept_rows() const {
+  int64_t sum = 0;
+  for (const auto& [key, rows] : outputs_) sum += rows.view().rows();
+  return sum;
+}
+
+}  // namespace tandem

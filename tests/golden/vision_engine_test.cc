@@ -1,0 +1,332 @@
+// Images through the whole engine below its process: the wire's form, the checks, the scheduler
+// with its encoder cache, the model runner with its tower. First against numbers recorded from HF
+// transformers (the set `vision`, which lies in TANDEM_GOLDENS alone), then against itself: however
+// a prompt is cut, cached, preempted and batched, the bits are the same.
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "engine_core/executor/mrope_positions.h"
+#include "engine_core/read_images.h"
+#include "proto_msgpack/multimodal.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/golden_logits.h"
+#include "tests/support/vision_images.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using nlohmann::json;
+
+constexpr double kTolerance = 2e-3;
+constexpr int32_t kNumOutputs = 16;
+
+std::vector<std::string> Folders() {
+  std::vector<std::string> folders = VisionFolders();
+  if (folders.empty()) WARN("skipped: the set is in TANDEM_GOLDENS alone");
+  return folders;
+}
+
+struct Case {
+  std::string id;
+  std::vector<TokenId> prompt;
+  std::shared_ptr<const RequestImages> images;
+  json golden;
+};
+
+// As a frontend sends it. is_inverted: with other images of the same sizes.
+Case ReadCase(const std::string& folder, const GoldenLogits& tensors, const ImageLimits& limits,
+              const json& golden, bool is_inverted = false) {
+  Case one;
+  one.golden = golden;
+  one.id = golden["index"].dump();
+  one.prompt = golden["prompt_ids"].get<std::vector<TokenId>>();
+  const auto ranges = golden["placeholder_ranges"].get<std::vector<std::array<int32_t, 2>>>();
+  const auto files = golden["images"].get<std::vector<std::string>>();
+  REQUIRE(ranges.size() == files.size());
+  std::vector<Pixels> pixels;
+  std::vector<std::array<int64_t, 3>> grids;
+  for (const std::string& file : files) {
+    pixels.push_back(MakePixels(folder, tensors, file));
+    for (float& number : pixels.back().numbers) number = is_inverted ? -number : number;
+    const ImagePatches& image = pixels.back().image;
+    grids.push_back({image.grid_t, image.grid_h, image.grid_w});
+  }
+  std::vector<wire::MultiModalFeature> features(files.size());
+  for (size_t i = 0; i < files.size(); ++i) {
+    features[i].identifier = files[i] + (is_inverted ? " inverted" : "");
+    features[i].offset = ranges[i][0];
+    features[i].length = ranges[i][1];
+    const std::string_view numbers(reinterpret_cast<const char*>(pixels[i].numbers.data()),
+                                   pixels[i].numbers.size() * sizeof(float));
+    features[i].data = {{"pixel_values",
+                         {"float32", pixels[i].shape, numbers},
+                         "flat",
+                         wire::FlatKwargs(pixels[i].shape[0])}};
+    if (limits.patch_numbers == 0) continue;
+    const std::string_view grid(reinterpret_cast<const char*>(grids[i].data()), sizeof(grids[i]));
+    features[i].data->push_back(
+        {"image_grid_thw", {"int64", {3}, grid}, "batched", wire::BatchedKwargs(true)});
+  }
+  wire::EngineCoreRequest request;
+  request.prompt_token_ids = one.prompt;
+  wire::EncodeFeatures(features, &request);
+  ExecutorLimits executor;
+  executor.images = limits;
+  auto images = ReadImages(executor, &request);
+  INFO(images.status().ToString());
+  REQUIRE(images.ok());
+  one.images = *std::move(images);
+  return one;
+}
+
+std::vector<Case> ReadCases(const std::string& folder) {
+  const auto config = ReadModelConfig(folder);
+  REQUIRE(config.ok());
+  const ImageLimits limits = ImageLimitsOf(config->vision).value();
+  const GoldenLogits tensors(folder, "tensors.safetensors");
+  std::vector<Case> cases;
+  const json goldens = ReadGoldens(folder);
+  for (const json& golden : goldens["cases"]) {
+    cases.push_back(ReadCase(folder, tensors, limits, golden));
+  }
+  REQUIRE(cases.size() == 6);
+  return cases;
+}
+
+Case WithOtherImages(const std::string& folder, const Case& one) {
+  const auto config = ReadModelConfig(folder);
+  Case other = ReadCase(folder, GoldenLogits(folder, "tensors.safetensors"),
+                        ImageLimitsOf(config->vision).value(), one.golden, /*is_inverted=*/true);
+  other.id = "other";
+  return other;
+}
+
+wire::SamplingParams AllLogitsGreedy() {
+  wire::SamplingParams params = GreedyParams(kNumOutputs);
+  params.logprobs = -1;
+  return params;
+}
+
+EngineDriverOptions Options(const std::string& folder) {
+  EngineDriverOptions options;
+  options.model_dir = folder;
+  options.logprobs_mode = LogprobsMode::kRawLogits;
+  return options;
+}
+
+void Add(EngineDriver* engine, const Case& one) {
+  engine->Add(one.id, one.prompt, AllLogitsGreedy(), 0, {}, one.images);
+}
+
+using Answers = std::map<std::string, Transcript>;
+
+Answers RunAll(EngineDriver* engine, const std::vector<Case>& cases) {
+  engine->Forget();
+  for (const Case& one : cases) Add(engine, one);
+  engine->RunAll();
+  Answers answers;
+  for (const Case& one : cases) {
+    answers[one.id] = engine->transcript(one.id);
+    REQUIRE(answers[one.id].finished);
+    REQUIRE(answers[one.id].error.empty());
+  }
+  CHECK(engine->scheduler().encoder_cache().num_held() == 0);
+  CHECK(engine->runner().num_kept_image_rows() == engine->scheduler().encoder_cache().num_kept());
+  return answers;
+}
+
+// Each alone.
+Answers RunOneByOne(const EngineDriverOptions& options, const std::vector<Case>& cases) {
+  EngineDriver engine(options);
+  Answers answers;
+  for (const Case& one : cases) answers.merge(RunAll(&engine, {one}));
+  return answers;
+}
+
+bool HaveSameBits(const Transcript& a, const Transcript& b) {
+  if (a.token_ids != b.token_ids || a.rows.size() != b.rows.size()) return false;
+  for (size_t i = 0; i < a.rows.size(); ++i) {
+    if (!(a.rows[i] == b.rows[i])) return false;
+  }
+  return true;
+}
+
+void CheckSame(const Answers& answers, const Answers& expected) {
+  for (const auto& [id, answer] : answers) {
+    CAPTURE(id);
+    CHECK(HaveSameBits(answer, expected.at(id)));
+  }
+}
+
+// Logits of a row in the order of the vocabulary; the sampled token comes first, and again.
+std::vector<float> ByToken(const wire::LogprobsRows& row) {
+  std::vector<float> logits(static_cast<size_t>(row.num_columns - 1));
+  for (size_t i = 0; i < row.token_ids.size(); ++i) {
+    logits[static_cast<size_t>(row.token_ids[i])] = row.logprobs[i];
+  }
+  return logits;
+}
+
+TEST_CASE("images through the engine: logits and greedy tokens are HF's in float32") {
+  for (const std::string& folder : Folders()) {
+    const std::vector<Case> cases = ReadCases(folder);
+    const GoldenLogits tensors(folder, "tensors.safetensors");
+    const Answers answers = RunOneByOne(Options(folder), cases);
+    for (const Case& one : cases) {
+      CAPTURE(folder, one.id);
+      const Transcript& answer = answers.at(one.id);
+      REQUIRE(answer.rows.size() == kNumOutputs);
+      const std::vector<float> expected = tensors.Get("f32." + one.id);
+      CHECK(MaxDifference(ByToken(answer.rows[0]), expected.data()) <= kTolerance);
+      CHECK(answer.token_ids == one.golden["greedy_ids"].get<std::vector<TokenId>>());
+      const auto top = one.golden["last_top5"][0].get<std::vector<TokenId>>();
+      const std::vector<TokenId>& ids = answer.rows[0].token_ids;
+      CHECK(std::vector<TokenId>(ids.begin() + 1, ids.begin() + 6) == top);
+    }
+  }
+}
+
+TEST_CASE("images through the engine: the bits are the same however a prompt runs") {
+  for (const std::string& folder : Folders()) {
+    CAPTURE(folder);
+    const std::vector<Case> cases = ReadCases(folder);
+    const bool is_whole = folder.find("gemma") != std::string::npos;
+    EngineDriverOptions options = Options(folder);
+    options.enable_prefix_caching = false;
+    const Answers expected = RunOneByOne(options, cases);
+    for (const int32_t max_tokens : {7, 16, 33}) {  // per step; images have up to 16
+      if (is_whole && max_tokens < 16) continue;
+      CAPTURE(max_tokens);
+      options.max_num_batched_tokens = max_tokens;
+      CheckSame(RunOneByOne(options, cases), expected);
+      EngineDriver together(options);
+      CheckSame(RunAll(&together, cases), expected);
+    }
+    options = Options(folder);
+    options.num_threads = 2;
+    options.async_scheduling = true;
+    options.needs_whole_images = true;
+    options.max_num_batched_tokens = 40;
+    EngineDriver ahead(options);
+    CheckSame(RunAll(&ahead, cases), expected);
+  }
+}
+
+TEST_CASE("images through the engine: a prefix is found with its images, and not with others") {
+  for (const std::string& folder : Folders()) {
+    CAPTURE(folder);
+    const std::vector<Case> cases = ReadCases(folder);
+    EngineDriverOptions options = Options(folder);
+    options.enable_prefix_caching = false;
+    const Answers expected = RunOneByOne(options, cases);
+    const Case other = WithOtherImages(folder, cases[0]);
+    const Answers other_answer = RunOneByOne(options, {other});
+    CHECK_FALSE(HaveSameBits(other_answer.at("other"), expected.at("0")));
+
+    options.enable_prefix_caching = true;
+    options.max_num_batched_tokens = 24;
+    EngineDriver engine(options);
+    CheckSame(RunAll(&engine, cases), expected);
+    const Answers again = RunAll(&engine, cases);
+    CheckSame(again, expected);
+    int num_found = 0;
+    for (const auto& [id, answer] : again) num_found += answer.num_cached_tokens > 0;
+    CHECK(num_found >= 4);  // blocks have 32 tokens, the shortest prompt 26
+    CHECK(again.at("0").num_cached_tokens > 0);
+    const Answers of_other = RunAll(&engine, {other});
+    CHECK(of_other.at("other").num_cached_tokens == 0);
+    CheckSame(of_other, other_answer);
+    // Found again in the middle of an image, whose rows are computed again.
+    engine.scheduler().ResetEncoderCache();
+    CheckSame(RunAll(&engine, cases), expected);
+  }
+}
+
+TEST_CASE("images through the engine: requests that are preempted come to the same end") {
+  for (const std::string& folder : Folders()) {
+    CAPTURE(folder);
+    const std::vector<Case> cases = ReadCases(folder);
+    EngineDriverOptions options = Options(folder);
+    options.enable_prefix_caching = false;
+    const Answers expected = RunOneByOne(options, cases);
+    for (const bool caches : {false, true}) {
+      options.enable_prefix_caching = caches;
+      options.num_blocks = 1 + 6;  // of 32 tokens; the cases have 2 to 4 each
+      options.max_num_batched_tokens = 48;
+      EngineDriver engine(options);
+      const Answers answers = RunAll(&engine, cases);
+      CheckSame(answers, expected);
+      int num_preemptions = 0;
+      for (const auto& [id, answer] : answers) num_preemptions += answer.num_preemptions;
+      CHECK(num_preemptions > 0);
+    }
+  }
+}
+
+TEST_CASE("images through the engine: drafts change nothing, and a sleep brings the tower back") {
+  for (const std::string& folder : Folders()) {
+    CAPTURE(folder);
+    const std::vector<Case> cases = ReadCases(folder);
+    const Answers expected = RunOneByOne(Options(folder), cases);
+    EngineDriverOptions options = Options(folder);
+    options.can_sleep = true;
+    EngineDriver sleeper(options);
+    CheckSame(RunAll(&sleeper, cases), expected);
+    const MemoryParts parts = {.weights = true, .kv_cache = true};
+    REQUIRE(sleeper.scheduler().ResetPrefixCache(false, 0));
+    sleeper.scheduler().ResetEncoderCache();
+    REQUIRE(sleeper.runner().Release(parts, /*rereads=*/true).ok());
+    REQUIRE(sleeper.runner().Restore(parts).ok());
+    CheckSame(RunAll(&sleeper, cases), expected);
+
+    if (ReadModelConfig(folder)->recurrent.num_layers() > 0) continue;  // no drafts are built
+    options = Options(folder);
+    options.max_num_batched_tokens = 24;
+    options.speculation.method = DraftMethod::kNgram;
+    options.speculation.num_speculative_tokens = 3;
+    options.speculation.prompt_lookup_min = 1;
+    options.speculation.prompt_lookup_max = 3;
+    options.speculation.adaptive = false;
+    EngineDriver drafter(options);
+    CheckSame(RunAll(&drafter, cases), expected);
+  }
+}
+
+TEST_CASE("images through the engine: M-RoPE's positions are HF's, from any place on") {
+  for (const std::string& folder : Folders()) {
+    CAPTURE(folder);
+    const auto config = ReadModelConfig(folder);
+    const ImageLimits limits = ImageLimitsOf(config->vision).value();
+    if (!limits.have_positions) continue;
+    for (const Case& one : ReadCases(folder)) {
+      CAPTURE(one.id);
+      auto expected = one.golden["mrope_positions"].get<std::vector<std::vector<int32_t>>>();
+      const auto length = static_cast<int32_t>(one.prompt.size());
+      const int32_t delta = one.golden["mrope_position_delta"];
+      for (int32_t p = length; p < length + 20; ++p) {
+        for (auto& axis : expected) axis.push_back(p + delta);
+      }
+      for (int32_t begin = 0; begin < length + 20; ++begin) {
+        const auto count = static_cast<size_t>(std::min(9, length + 20 - begin));
+        std::vector<int32_t> time(count), height(count), width(count);
+        FillMropePositions(one.images.get(), limits.merge_size, begin, {time, height, width});
+        const auto part = [&](size_t axis) {
+          const auto first = expected[axis].begin() + begin;
+          return std::vector<int32_t>(first, first + static_cast<ptrdiff_t>(count));
+        };
+        CHECK(time == part(0));
+        CHECK(height == part(1));
+        CHECK(width == part(2));
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tandem
