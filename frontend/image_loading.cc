@@ -15,7 +15,12 @@ StatusOr<std::unique_ptr<ImageLoading>> ImageLoading::Start(const FrontendConfig
                                                             FrontendMetrics* metrics,
                                                             const Clock* clock) {
   const std::optional<ImageInputs>& images = input_processor.config().images;
-  if (!images || images->max_images == 0) return std::unique_ptr<ImageLoading>();
+  if (!images || images->max_images == 0) {
+    for (const std::string_view flag : IdleMediaFlags(config.media)) {
+      LOG_WARNING << "--" << flag << " has no effect: this server takes no images";
+    }
+    return std::unique_ptr<ImageLoading>();
+  }
   const MediaFlags& flags = config.media;
   std::unique_ptr<ImageLoading> loading(
       new ImageLoading(static_cast<int>(flags.media_loading_thread_count)));

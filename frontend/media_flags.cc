@@ -72,6 +72,16 @@ Status CheckMediaFlags(const MediaFlags& flags) {
   return ParseObject("mm-processor-kwargs", flags.mm_processor_kwargs).status();
 }
 
+std::vector<std::string_view> IdleMediaFlags(const MediaFlags& flags) {
+  std::vector<std::string_view> names;
+  if (!flags.mm_processor_kwargs.empty()) names.emplace_back("mm-processor-kwargs");
+  if (!flags.media_io_kwargs.empty()) names.emplace_back("media-io-kwargs");
+  if (flags.trust_request_mm_kwargs) names.emplace_back("trust-request-mm-kwargs");
+  if (!flags.access.domains.empty()) names.emplace_back("allowed-media-domains");
+  if (!flags.access.local_path.empty()) names.emplace_back("allowed-local-media-path");
+  return names;
+}
+
 StatusOr<std::optional<ImageInputs>> ReadImageInputs(const std::string& model,
                                                      const MediaFlags& flags,
                                                      const Tokenizer& tokenizer) {

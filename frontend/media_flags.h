@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "common/status.h"
 #include "frontend/media/media_reader.h"
@@ -31,6 +33,9 @@ struct MediaFlags {
 
 // What does not depend on the model.
 Status CheckMediaFlags(const MediaFlags& flags);
+
+// Names of flags that are set although they have no effect without images.
+std::vector<std::string_view> IdleMediaFlags(const MediaFlags& flags);
 
 // nullopt: the model takes no images.
 StatusOr<std::optional<ImageInputs>> ReadImageInputs(const std::string& model,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -64,6 +65,15 @@ std::string PercentDecode(std::string_view text) {
   return decoded;
 }
 
+// A name, or an address without brackets.
+bool IsHost(std::string_view text) {
+  const bool is_v6 = text.find("::") != text.npos || std::ranges::count(text, ':') > 1;
+  return !text.empty() && std::ranges::all_of(text, [is_v6](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '.' || c == '-' || c == '_' ||
+           (c == ':' && is_v6);
+  });
+}
+
 bool IsBelow(const std::string& path, const std::string& folder) {
   const std::string prefix = folder.ends_with('/') ? folder : folder + '/';
   return path.size() > prefix.size() && path.starts_with(prefix);
@@ -81,7 +91,13 @@ std::string PathOf(int fd) {
 }  // namespace
 
 StatusOr<std::unique_ptr<MediaReader>> MediaReader::Make(MediaAccess access) {
-  for (std::string& domain : access.domains) domain = ToLower(domain);
+  for (std::string& domain : access.domains) {
+    if (!IsHost(domain)) {
+      return InvalidArgumentError("--allowed-media-domains " + domain +
+                                  ": must be a host, without scheme, port and path");
+    }
+    domain = ToLower(domain);
+  }
   std::unique_ptr<MediaReader> reader(new MediaReader(std::move(access)));
   if (!reader->access_.local_path.empty()) {
     std::error_code error;

@@ -25,13 +25,14 @@ struct MediaAccess {
   std::string local_path;            // folder; "": no file is read
   bool follows_redirects = false;    // to allowed domains
   bool public_addresses_only = true;
-  double fetch_timeout_s = 5;      // of one URL with its redirects
+  double fetch_timeout_s = 5;      // of one URL with its redirects, without looking names up
   int64_t max_bytes = 64ll << 20;  // of one image
 };
 
 class MediaReader {
  public:
-  // INVALID_ARGUMENT: the folder is none, or the system's certificates cannot be read.
+  // INVALID_ARGUMENT: a domain is no host, the folder is none, or the system's certificates cannot
+  // be read.
   static StatusOr<std::unique_ptr<MediaReader>> Make(MediaAccess access);
 
   // Ends what Read waits for, now and later. Any thread.

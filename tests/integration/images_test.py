@@ -75,6 +75,7 @@ class Images(unittest.TestCase):
         (files / "a.png").write_bytes(png(9))
         cls.files = files
         cls.server = Frontend("--limit-mm-per-prompt", '{"image": 3}', "--max-image-bytes", "100K", "--server-dev-mode",
+                              "--enable-responses-api-store",
                               "--allowed-local-media-path", str(files), "--max-request-body-bytes", "300K",
                               model=make_model(model))
         cls.client = cls.server.client()
@@ -162,6 +163,21 @@ class Images(unittest.TestCase):
         place = self.sent()[1][0]["mm_position"]
         self.assertEqual(rendered["features"]["mm_placeholders"],
                          {"image": [{"offset": place["offset"], "length": NUM_TOKENS}]})
+
+    def test_a_stored_response_is_continued_with_its_images(self):
+        first = {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": data_url(png(6))}]}],
+                 "max_output_tokens": 2}
+        status, response = self.post("/v1/responses", first)
+        self.assertEqual(status, 200, response)
+        one = self.sent()[1][0]["identifier"]
+        more = {"previous_response_id": response["id"], "input": [{"role": "user", "content": [
+            {"type": "input_text", "text": "and"}, {"type": "input_image", "image_url": data_url(png(7))}]}]}
+        status, response = self.post("/v1/responses", {**more, "max_output_tokens": 2})
+        self.assertEqual(status, 200, response)
+        ids, images = self.sent()
+        self.assertEqual([image["identifier"] == one for image in images], [True, False])
+        status, rendered = self.post("/v1/responses/render", more)
+        self.assertEqual((status, rendered.get("token_ids")), (200, ids), rendered)
 
     def test_files_uuids_and_salts(self):
         self.assertEqual(self.chat(part(f"file://{self.files}/a.png"))[0], 200)

@@ -45,6 +45,16 @@ TEST_CASE("a model's images are as its files and the flags say") {
   CHECK(status.message().find("no_such_key") != std::string::npos);
 }
 
+TEST_CASE("flags that ask for images are named where there are none") {
+  MediaFlags flags;
+  flags.limit_mm_per_prompt = R"({"image": 0})";
+  CHECK(IdleMediaFlags(flags).empty());
+  flags.access.domains = {"a"};
+  flags.mm_processor_kwargs = "{}";
+  CHECK(IdleMediaFlags(flags) ==
+        std::vector<std::string_view>{"mm-processor-kwargs", "allowed-media-domains"});
+}
+
 TEST_CASE("flags of media that have no effect are refused by name") {
   const auto refusal = [](std::string MediaFlags::*flag, const char* value) {
     MediaFlags flags;

@@ -98,6 +98,19 @@ TEST_CASE("URLs are fetched from allowed domains alone") {
   CHECK(Refusal(access, "http://localhost:1/").find("loopback") != std::string::npos);
 }
 
+TEST_CASE("allowed domains are hosts") {
+  for (const char* domain :
+       {"https://a.example", "a.example/x", "a.example:80", "[\"a\"]", "", "*"}) {
+    MediaAccess access;
+    access.domains = {"b.example", domain};
+    const auto reader = MediaReader::Make(access);
+    CHECK(reader.status().message().find("must be a host") != std::string::npos);
+  }
+  MediaAccess access;
+  access.domains = {"A-b_c.example", "10.0.0.1", "::1", "2606:4700::1111"};
+  CHECK(MediaReader::Make(access).ok());
+}
+
 // Answers each connection with the next text, then closes it. An empty text: keeps it open.
 class Server {
  public:
