@@ -428,13 +428,14 @@ StatusOr<ModelConfig> ParseConfigJson(std::string_view text, FindConfigRules fin
   const StatusOr<ConfigRules> rules = find_rules(config.architecture);
   if (!rules.ok() && config.architecture.ends_with("ForConditionalGeneration")) {
     return UnimplementedError("architecture " + config.architecture +
-                              " takes more than text; only text models are built");
+                              " takes more than text, and its text model is not built");
   }
   RETURN_IF_ERROR(rules.status());
   if (rules->is_encoder) Respell(&json);
   ASSIGN_OR_RETURN(json, WithRules(json, *rules));
   if (rules->spell != nullptr) RETURN_IF_ERROR(rules->spell(&json));
   RETURN_IF_ERROR(ReadKeys(json, *rules, &config));
+  if (config.vision.family == VisionFamily::kSiglip) config.vision.out_size = config.hidden_size;
   return config;
 }
 

@@ -108,10 +108,16 @@ Status ReadTower(const Json& vision, VisionConfig* config) {
 // A square number of rows that its patches can be pooled to.
 Status ReadPooling(const Json& json, VisionConfig* config) {
   RETURN_IF_ERROR(ReadSize(json, "mm_tokens_per_image", kMaxDim, 256, &config->tokens_per_image));
+  if (config->image_size % config->patch_size != 0) {
+    return InvalidArgumentError("image_size " + std::to_string(config->image_size) +
+                                " of vision_config must be a multiple of patch_size " +
+                                std::to_string(config->patch_size));
+  }
   const int64_t side = config->image_size / config->patch_size;
   int64_t pooled = 1;
   while (pooled * pooled < config->tokens_per_image) ++pooled;
   if (pooled * pooled == config->tokens_per_image && side % pooled == 0 && side > 0) {
+    config->merge_size = side / pooled;
     return OkStatus();
   }
   return InvalidArgumentError("mm_tokens_per_image " + std::to_string(config->tokens_per_image) +

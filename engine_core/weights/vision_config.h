@@ -28,7 +28,7 @@ struct VisionConfig {
   double norm_epsilon = 1e-6;
   int64_t patch_size = 0;           // pixels of a patch's side
   int64_t temporal_patch_size = 1;  // how often an image's pixels stand in a patch
-  // Qwen: so many patches of each direction become one row.
+  // So many patches of each direction become one row.
   int64_t merge_size = 1;
   int64_t out_size = 0;                   // numbers of a row: the text model's hidden size
   int64_t num_positions = 0;              // Qwen3: rows of the table of positions, a square

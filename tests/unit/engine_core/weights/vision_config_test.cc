@@ -64,6 +64,8 @@ TEST_CASE("vision config: absent keys have the family's defaults") {
   CHECK(siglip->vision.image_token_id == 7);
   CHECK(siglip->vision.tokens_per_image == 256);
   CHECK(siglip->vision.patch_numbers() == 588);
+  CHECK(siglip->vision.merge_size == 4);
+  CHECK(siglip->vision.out_size == 64);
 }
 
 TEST_CASE("vision config: text models, and others without one, have no tower") {
@@ -82,7 +84,8 @@ TEST_CASE("vision config: what does not fit is refused by name") {
   CHECK_THAT(Refusal(json, "deepstack_visual_indexes", {3, 3}), Contains("rising"));
   CHECK_THAT(Refusal(json, "deepstack_visual_indexes", {27}), Contains("below 27"));
   const Json gemma = Qwen("Gemma3ForConditionalGeneration");
-  CHECK_THAT(Refusal(gemma, "image_size", 225), Contains("mm_tokens_per_image"));
+  CHECK_THAT(Refusal(gemma, "image_size", 225), Contains("image_size") && Contains("225"));
+  CHECK_THAT(Refusal(gemma, "image_size", 240), Contains("mm_tokens_per_image"));
   Json sections = json;
   sections["text_config"]["rope_scaling"]["mrope_section"] = {4, 4};
   CHECK_THAT(Parse(sections).status().message(), Contains("mrope_section"));
