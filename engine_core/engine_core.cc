@@ -261,7 +261,10 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request, const Images& images)
   }
   RequestNeeds needs = options_.needs_of ? options_.needs_of(request) : RequestNeeds();
   needs.embeddings = std::move(embeddings);
-  if (*images != nullptr) needs.images = *images;
+  if (*images != nullptr) {
+    RETURN_IF_ERROR(CheckImageBytes(**images));
+    needs.images = *images;
+  }
   const bool has_grammar = request.sampling_params.structured_outputs.has_value();
   const size_t num_prompt_tokens = request.prompt_token_ids.size();
   if (has_grammar) {
@@ -291,6 +294,13 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request, const Images& images)
   // No step will report that it waits.
   stats_due_ = stats_due_ || is_paused() || needs.awaits_adapter;
   return OkStatus();
+}
+
+Status EngineCore::CheckImageBytes(const RequestImages& images) const {
+  const int64_t num_held = scheduler_.NumImageBytes(&images);
+  if (num_held == 0 || num_held + NumBytes(images) <= options_.max_image_bytes) return OkStatus();
+  return ResourceExhaustedError("the engine holds " + std::to_string(num_held >> 20) +
+                                " MiB of images already");
 }
 
 Status EngineCore::CheckGrammar(const wire::EngineCoreRequest& request) const {

@@ -43,7 +43,9 @@ struct EngineCoreOptions {
   // wait for the engine.
   bool async_scheduling = false;
   int32_t engine_index = 0;
-  size_t max_num_requests = 1 << 16;    // running and waiting; one more is refused, retryable
+  size_t max_num_requests = 1 << 16;  // running and waiting; one more is refused, retryable
+  // Of the images of all requests; more are refused, retryable, unless no other request has any.
+  int64_t max_image_bytes = int64_t{4} << 30;
   double shutdown_timeout_s = 0;        // how long running requests may go on; 0: abort at once
   KvConnector* kv_connector = nullptr;  // must outlive the engine; nullptr: none
   RequestGrammars* grammars = nullptr;  // likewise; nullptr: structured outputs are refused
@@ -180,6 +182,7 @@ class EngineCore {
   Status TryAdd(wire::EngineCoreRequest request, const Images& images);
   StatusOr<AdapterCache::Place> FindAdapter(const wire::EngineCoreRequest& request);
   Status CheckGrammar(const wire::EngineCoreRequest& request) const;
+  Status CheckImageBytes(const RequestImages& images) const;
   void EndMasks();
   void AbortAllWithOutputs();
   void AddAbortRecord(int32_t client_index, const RequestId& request_id);

@@ -44,6 +44,17 @@ struct ImageInput {
 
 using RequestImages = std::vector<std::shared_ptr<const ImageInput>>;  // by position, apart
 
+// Of their pixels, also where a replay lacks them.
+inline int64_t NumBytes(const RequestImages& images) {
+  int64_t num_bytes = 0;
+  for (const auto& image : images) {
+    int64_t num_pixels = 1;
+    for (const int64_t size : image->shape) num_pixels *= size;
+    num_bytes += num_pixels * int64_t{sizeof(float)};
+  }
+  return num_bytes;
+}
+
 // Their keys in block hashes. images: null: none.
 inline std::vector<MultimodalItem> ItemsOf(const RequestImages* images) {
   std::vector<MultimodalItem> items;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <unordered_set>
 #include <utility>
 
 #include "common/check.h"
@@ -60,6 +61,16 @@ std::vector<Request*> RequestTable::InOrderOfAdding() const {
   std::sort(all.begin(), all.end(),
             [](const Request* a, const Request* b) { return a->order < b->order; });
   return all;
+}
+
+int64_t RequestTable::NumImageBytes(const RequestImages* but) const {
+  std::unordered_set<const RequestImages*> counted = {but};
+  int64_t num_bytes = 0;
+  for (const auto& [id, request] : requests_) {
+    const RequestImages* images = request->images.get();
+    if (images != nullptr && counted.insert(images).second) num_bytes += NumBytes(*images);
+  }
+  return num_bytes;
 }
 
 void RequestTable::EndWait(Request* request) {

@@ -97,6 +97,8 @@ class RequestTable {
   size_t num_awaiting_events() const { return num_awaiting_events_; }
   const AdapterSlots& adapters() const { return adapters_; }
   size_t size() const { return requests_.size(); }
+  // Of the images of all requests, each once; those of `but` are left out.
+  int64_t NumImageBytes(const RequestImages* but) const;
 
   // Slots released since the last step was built.
   std::vector<RequestSlot>& freed_slots() { return freed_slots_; }

@@ -116,6 +116,10 @@ class Scheduler {
   std::vector<Request*> Waiting() const { return parts_.requests.waiting().InOrder(); }
   std::vector<Request*> Holding() const { return parts_.requests.holding().InOrder(); }
   const KvTransfers& transfers() const { return parts_.transfers; }
+  // Of the pixels of all requests, those that several share once; without those of `but`.
+  int64_t NumImageBytes(const RequestImages* but) const {
+    return parts_.requests.NumImageBytes(but);
+  }
   const EncoderCache& encoder_cache() const { return parts_.encoder_cache; }
   const AdapterSlots& adapters() const { return parts_.requests.adapters(); }
   const Request* Find(const RequestId& id) const { return parts_.requests.Find(id); }

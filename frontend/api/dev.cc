@@ -362,7 +362,7 @@ std::vector<Route> DevRoutes(const std::vector<ApiContext*>& contexts) {
        .returns = "Object"},
       post("/reset_prefix_cache", HandleResetPrefixCache, "Forgets cached prefixes.", "Object"),
       post("/reset_mm_cache", HandleResetMmCache, "Forgets prepared images.", "Nothing"),
-      post("/reset_encoder_cache", HandleResetEncoderCache, "There is nothing to reset.",
+      post("/reset_encoder_cache", HandleResetEncoderCache, "Forgets what towers made of images.",
            "Nothing"),
       post("/pause", HandlePause, "Stops scheduling.", "Object"),
       post("/resume", HandleResume, "Goes on after a pause.", "Object"),

@@ -64,7 +64,7 @@ Scenario Drawing::Draw(uint64_t seed) {
   if (seed % 4 == 0) DrawOutside(seed);
   if (HasDrafter(seed)) DrawDrafter(seed);
   if (seed % 5 == 2) DrawPace(seed);
-  if (seed % 3 == 1 && !drawn_.connector_seed) DrawImages(seed);
+  if (seed % 3 == 1) DrawImages(seed);
   return std::move(drawn_);
 }
 

@@ -41,6 +41,7 @@ void SimConnector::OnAllocated(const Request& request, std::span<const BlockId> 
   Load load;
   load.id = request.id();
   load.token_ids = request.token_ids;
+  load.images = request.images;
   load.first_hash = executor_->FirstHashOf(request.id());
   load.table.assign(table.begin(), table.end());
   load.begin = num_local_tokens;
@@ -108,7 +109,7 @@ Status SimConnector::Work(KvTransferReport* report) {
 Status SimConnector::Perform(const Load& load) {
   uint64_t hash = load.first_hash;
   for (int32_t p = 0; p < load.end; ++p) {
-    hash = ExtendPrefixHash(hash, load.token_ids[static_cast<size_t>(p)]);
+    hash = ExtendPrefixHash(hash, InputAt(load.images.get(), load.token_ids, p));
     if (p < load.begin) continue;
     const BlockId block = load.table[static_cast<size_t>(p / executor_->limits().block_size)];
     if (load.is_async && executor_->LastWrite(block) > load.begun_at_step) {

@@ -59,6 +59,7 @@ class SimConnector final : public KvConnector {
   struct Load {
     RequestId id;
     std::vector<TokenId> token_ids;
+    std::shared_ptr<const RequestImages> images;
     uint64_t first_hash = 0;
     std::vector<BlockId> table;
     int32_t begin = 0;  // positions

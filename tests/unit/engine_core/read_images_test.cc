@@ -256,5 +256,51 @@ TEST_CASE("an engine runs requests with images, and refuses one of them alone") 
   CHECK(executor.num_kept_rows() == 0);
 }
 
+TEST_CASE("images of all requests together are limited, those of a prompt's choices count once") {
+  ExecutorLimits limits = Limits();
+  limits.num_blocks = 33;
+  limits.block_size = 4;
+  limits.max_num_seqs = 8;
+  limits.vocab_size = 1 << 20;
+  SimExecutor executor(limits);
+  ManualClock clock{10};
+  EngineCoreOptions options;
+  options.max_image_bytes = 150;  // an image has 96
+  const auto engine = EngineCore::Create(options, &executor, &clock);
+  REQUIRE(engine.ok());
+  const auto add = [&](const RequestId& id, int32_t num_choices,
+                       const std::vector<Feature>& images) {
+    wire::EngineCoreRequest request = With(images);
+    request.request_id = id;
+    request.sampling_params.n = num_choices;
+    (*engine)->Handle(wire::EngineInput(std::move(request)));
+  };
+  add("large", 1, {Qwen(1), Qwen(4)});  // alone it may be larger than the limit
+  CHECK((*engine)->scheduler().num_requests() == 1);
+  CHECK((*engine)->scheduler().NumImageBytes(nullptr) == 192);
+  add("refused", 1, {Qwen(1)});
+  CHECK((*engine)->scheduler().num_requests() == 1);
+  (*engine)->Handle(wire::EngineInput(wire::AbortRequest{"large"}));
+  add("0_a-b", 3, {Qwen(1)});
+  const size_t num_choices = (*engine)->scheduler().num_requests();
+  CHECK((*engine)->scheduler().NumImageBytes(nullptr) == 96);
+  add("text", 1, {});
+  CHECK((*engine)->scheduler().num_requests() == num_choices + 1);
+  std::vector<ClientMessage> messages;
+  REQUIRE((*engine)->Step().ok());
+  (*engine)->TakeMessages(&messages);
+  int num_refused = 0;
+  for (const ClientMessage& message : messages) {
+    for (const auto& output : message.outputs.outputs) {
+      if (!output.error) continue;
+      ++num_refused;
+      CHECK(output.request_id == "refused");
+      CHECK(output.error->retryable);
+      CHECK_THAT(output.error->message, Contains("MiB of images already"));
+    }
+  }
+  CHECK(num_refused == 1);
+}
+
 }  // namespace
 }  // namespace tandem
