@@ -346,6 +346,7 @@ class WholeModels(unittest.TestCase):
         goldens = json.loads((root / name / "goldens.json").read_text())
         with Pair("--served-model-name", "m", "--dtype", "float32", "--kv-cache-memory-bytes", "32M", model=root / name) as server:
             client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=LIMIT)
+            num_compared = 0
             for case in goldens["cases"]:
                 files = iter(case["images"])
                 content = [piece if piece["type"] == "text" else part(data_url((root / "images" / next(files)).read_bytes()))
@@ -354,10 +355,12 @@ class WholeModels(unittest.TestCase):
                     model="m", messages=[{"role": "user", "content": content}], temperature=0,
                     max_tokens=len(case["greedy_ids"]), extra_body={"return_token_ids": True, "ignore_eos": True})
                 self.assertEqual(response.prompt_token_ids, case["prompt_ids"])
-                # A resize that differs by 1/255 may change tokens that were nearly another one.
-                close = [i for i, margin in enumerate(case["greedy_margins"]) if margin < 0.1]
+                # Up to a token that was nearly another one.
+                close = [i for i, margin in enumerate(case["greedy_margins"]) if margin < 0.02]
                 sure = close[0] if close else len(case["greedy_ids"])
                 self.assertEqual(response.choices[0].token_ids[:sure], case["greedy_ids"][:sure], case["index"])
+                num_compared += sure
+            self.assertGreater(num_compared, 60)
 
     def test_a_stream_outlives_its_engine_with_its_images(self):
         if "TANDEM_GOLDENS" not in os.environ:
@@ -383,6 +386,7 @@ class WholeModels(unittest.TestCase):
                     if not ids and choice.get("token_ids"):
                         server.restart_engine()
                     ids += choice.get("token_ids") or []
+            connection.close()
             self.assertEqual(ids, json.loads(whole)["choices"][0]["token_ids"])
             self.assertEqual(server.total("tandem:requests_resumed_total", 'outcome="resumed"'), 1)
         finally:
