@@ -89,7 +89,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"device-ids", kValue, "", "CUDA_VISIBLE_DEVICES chooses the GPU"},
       {"diffusion-config", kValue, "{}", "diffusion models are not served", "dc"},
       {"disable-cascade-attn", kSwitch, "*", "there is no cascade attention"},
-      {"disable-chunked-mm-input", kSwitch, "false", "an image whose model allows it is computed in chunks"},
       {"disable-custom-all-reduce", kSwitch, "*", kOneDevice},
       {"disable-frontend-multiprocessing", kSwitch, "*", "the frontend is always a process of its own"},
       {"disable-hybrid-kv-cache-manager", kSwitch, "*", "all layers share one kind of KV block"},
