@@ -395,6 +395,7 @@ void EngineCore::On(const LogStateRequest&) { LOG_INFO << "[state] " << DebugStr
 void EngineCore::EnforceShutdown() {
   const bool out_of_time = clock_->Monotonic() >= *shutdown_deadline_;
   const bool is_stuck = is_paused() || scheduler_.pending_work() != Work::kRequests;
+  if (out_of_time) scheduler_.SendHeldOutputs(&outputs_);
   if (scheduler_.num_requests() > 0 && (out_of_time || is_stuck)) {
     AbortAllWithOutputs();
   }

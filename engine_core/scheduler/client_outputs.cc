@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/check.h"
+
 namespace tandem {
 namespace {
 
@@ -40,6 +42,12 @@ wire::EngineCoreOutput& ClientOutputs::AddOutput(int32_t client_index,
   ResetRecord(&record);
   record.request_id = request_id;
   return record;
+}
+
+wire::EngineCoreOutput ClientOutputs::TakeLast(int32_t client_index) {
+  Client& client = At(client_index);
+  CHECK_GT(client.num_outputs, size_t{0});
+  return std::move(client.message.outputs[--client.num_outputs]);
 }
 
 void ClientOutputs::AddFinished(int32_t client_index, const RequestId& request_id) {

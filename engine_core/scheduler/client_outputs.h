@@ -25,6 +25,8 @@ class ClientOutputs {
 
   // An empty record of this request, to be filled before the next call.
   wire::EngineCoreOutput& AddOutput(int32_t client_index, const RequestId& request_id);
+  // Takes back the record that was added last. REQUIRES: there is one.
+  wire::EngineCoreOutput TakeLast(int32_t client_index);
   void AddFinished(int32_t client_index, const RequestId& request_id);
   // Whether Take would make no message.
   bool empty() const;

@@ -39,6 +39,7 @@ struct KvMatch {
 // What a connector says of a request that ends.
 struct KvEnding {
   bool keeps_blocks = false;   // they stay as they are until `released` names the request
+  bool holds_output = false;   // with it: so does the request's last output
   wire::RawValue params = {};  // the output's kv_transfer_params: a map; nil: none
 };
 

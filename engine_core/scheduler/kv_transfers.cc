@@ -92,7 +92,7 @@ wire::RawValue KvTransfers::FreeOrKeep(Request* request, wire::RequestStatus sta
   const bool is_read = ending.keeps_blocks && !loads && !blocks.table.empty();
   if (loads || loads_with_step || is_read) {
     kept_.push_back({request->id(), std::move(blocks), loads || loads_with_step, is_read,
-                     loads_with_step ? request : nullptr});
+                     loads_with_step ? request : nullptr, is_read && ending.holds_output});
   } else {
     kv_cache_->Free(std::move(blocks));
   }
@@ -204,13 +204,58 @@ std::vector<KvTransfers::Kept>::iterator KvTransfers::FindKept(const RequestId& 
   return std::find_if(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.id == id; });
 }
 
-bool KvTransfers::Keeps(const RequestId& id) const {
-  return std::any_of(kept_.begin(), kept_.end(), [&](const Kept& kept) { return kept.id == id; });
+const KvTransfers::Kept* KvTransfers::Find(const RequestId& id) const {
+  const auto kept = std::ranges::find(kept_, id, &Kept::id);
+  return kept == kept_.end() ? nullptr : &*kept;
+}
+
+bool KvTransfers::Keeps(const RequestId& id) const { return Find(id) != nullptr; }
+
+bool KvTransfers::WantsOutput(const RequestId& id) const {
+  const Kept* kept = Find(id);
+  return kept != nullptr && kept->wants_output;
+}
+
+void KvTransfers::HoldOutput(HeldOutput output) {
+  const auto kept = FindKept(output.record.request_id);
+  CHECK(kept != kept_.end()) << output.record.request_id;
+  kept->output = std::make_unique<HeldOutput>(std::move(output));
+}
+
+bool KvTransfers::HoldsOutput(const RequestId& id) const {
+  const Kept* kept = Find(id);
+  return kept != nullptr && kept->output != nullptr;
+}
+
+bool KvTransfers::holds_outputs() const {
+  return std::ranges::any_of(kept_, [](const Kept& kept) { return kept.output != nullptr; });
+}
+
+std::vector<HeldOutput> KvTransfers::DropOutputs(
+    const std::function<bool(const HeldOutput&)>& predicate) {
+  std::vector<HeldOutput> dropped;
+  for (Kept& kept : kept_) {
+    if (kept.output == nullptr || !predicate(*kept.output)) continue;
+    dropped.push_back(std::move(*kept.output));
+    kept.output.reset();
+  }
+  return dropped;
+}
+
+std::vector<HeldOutput> KvTransfers::TakeOutputs(bool all) {
+  if (all) {
+    for (HeldOutput& held : DropOutputs([](const HeldOutput&) { return true; })) {
+      outputs_.push_back(std::move(held));
+    }
+  }
+  return std::exchange(outputs_, {});
 }
 
 void KvTransfers::FreeUnneeded() {
   for (Kept& kept : kept_) {
-    if (!kept.is_needed()) kv_cache_->Free(std::move(kept.blocks));
+    if (kept.is_needed()) continue;
+    kv_cache_->Free(std::move(kept.blocks));
+    if (kept.output != nullptr) outputs_.push_back(std::move(*kept.output));
   }
   std::erase_if(kept_, [](const Kept& kept) { return !kept.is_needed(); });
 }

@@ -5,6 +5,8 @@
 // Thread: engine loop. Owns: kept blocks. The connector and the cache must outlive it.
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -22,6 +24,12 @@ struct FailedLoad {
   Request* request = nullptr;    // loading or running
   int32_t num_valid_tokens = 0;  // from the start, its local prefix included
   bool is_whole = false;         // nothing of it is known to be valid
+};
+
+// The last output of a request that ended.
+struct HeldOutput {
+  int32_t client_index = 0;
+  wire::EngineCoreOutput record;
 };
 
 class KvTransfers {
@@ -54,6 +62,17 @@ class KvTransfers {
   // needs them. Returns the output's kv_transfer_params.
   wire::RawValue FreeOrKeep(Request* request, wire::RequestStatus status);
 
+  // Whether the last output of a request that has ended is to be held, and holds it. While it is,
+  // the client does not learn that the request has ended.
+  bool WantsOutput(const RequestId& id) const;
+  void HoldOutput(HeldOutput output);
+  bool HoldsOutput(const RequestId& id) const;
+  bool holds_outputs() const;
+  // Drops those for which it holds; what was dropped.
+  std::vector<HeldOutput> DropOutputs(const std::function<bool(const HeldOutput&)>& predicate);
+  // Those that need be held no longer; all: every one.
+  std::vector<HeldOutput> TakeOutputs(bool all = false);
+
   // A step has run: what was loaded with it can be found.
   void EndHeldBack(const Step& step);
   // Then the loads that the report, which came with the result of this step, names as failed, in
@@ -74,6 +93,8 @@ class KvTransfers {
     bool is_loading = false;
     bool is_read = false;
     const Request* loads_with_step = nullptr;  // alive while that step is in flight
+    bool wants_output = false;
+    std::unique_ptr<HeldOutput> output = {};
     bool is_needed() const { return is_loading || is_read; }
   };
   const std::vector<Kept>& kept() const { return kept_; }
@@ -87,6 +108,7 @@ class KvTransfers {
   bool IsLoading(BlockId block) const;
   void EndLoad(const RequestId& id);
   std::vector<Kept>::iterator FindKept(const RequestId& id);
+  const Kept* Find(const RequestId& id) const;
   void FreeUnneeded();
 
   KvConnector* connector_;
@@ -95,6 +117,7 @@ class KvTransfers {
   std::vector<Request*> loading_;    // asynchronously; not ended
   std::vector<Request*> held_back_;  // loads with a step whose result is not known
   std::vector<Kept> kept_;
+  std::vector<HeldOutput> outputs_;  // to be sent
   std::vector<FailedLoad> failed_;
 };
 

@@ -95,9 +95,21 @@ void Scheduler::AwaitGrammar(const RequestId& id, double now) {
 
 bool Scheduler::Abort(const RequestId& id) {
   Request* request = parts_.requests.Find(id);
-  if (request == nullptr) return false;
+  if (request == nullptr) {
+    return DropHeld([&](const HeldOutput& held) { return held.record.request_id == id; });
+  }
   parts_.requests.Abort(request);
   return true;
+}
+
+// The client learns that the request has ended, as by any abort.
+template <class Predicate>
+bool Scheduler::DropHeld(Predicate predicate) {
+  const std::vector<HeldOutput> dropped = parts_.transfers.DropOutputs(predicate);
+  for (const HeldOutput& held : dropped) {
+    parts_.requests.finished().push_back({held.record.request_id, held.client_index});
+  }
+  return !dropped.empty();
 }
 
 std::vector<FinishedRequest> Scheduler::AbortAll() {
@@ -105,6 +117,7 @@ std::vector<FinishedRequest> Scheduler::AbortAll() {
 }
 
 std::vector<FinishedRequest> Scheduler::AbortClient(int32_t client_index) {
+  DropHeld([=](const HeldOutput& held) { return held.client_index == client_index; });
   return AbortIf([=](const Request& request) { return request.wire.client_index == client_index; });
 }
 
@@ -181,6 +194,7 @@ void Scheduler::Update(const SchedulerOutput& output, ModelOutput* result, Clien
   update_.Apply(steps_.End(output), result, outputs);
   parts_.requests.RemoveFinished();
   for (const FinishedRequest& finished : parts_.requests.finished()) {
+    if (parts_.transfers.HoldsOutput(finished.id)) continue;
     outputs->AddFinished(finished.client_index, finished.id);
   }
   parts_.requests.finished().clear();
@@ -250,7 +264,8 @@ Work Scheduler::pending_work() const {
       pause_state_ == PauseState::kUnpaused && num_waiting() > requests.num_awaiting_events();
   if (runs || admits_held || admits) return Work::kRequests;
   if (!requests.finished().empty() || !requests.freed_slots().empty() ||
-      parts_.encoder_cache.has_dropped()) {
+      parts_.encoder_cache.has_dropped() ||
+      parts_.transfers.holds_outputs()) {
     return Work::kNotices;
   }
   return parts_.transfers.keeps_any() ? Work::kTransfers : Work::kNone;

@@ -92,6 +92,8 @@ class Scheduler {
   // Folds a step's result back: appends tokens, ends requests, writes records for the clients. A
   // step without work need not be updated.
   void Update(const SchedulerOutput& step, ModelOutput* result, ClientOutputs* outputs);
+  // The last outputs that a KV connector still holds back.
+  void SendHeldOutputs(ClientOutputs* outputs) { update_.SendHeld(/*all=*/true, outputs); }
   // Whether ObserveStep is to be called; then for each step that ran tokens, before its Update.
   bool wants_step_times() const { return pace_.is_on(); }
   void ObserveStep(const SchedulerOutput& step, double seconds);
@@ -137,6 +139,9 @@ class Scheduler {
   void AddTransferStats(wire::SchedulerStats* stats);
   template <class Predicate>
   std::vector<FinishedRequest> AbortIf(Predicate predicate);
+  // Drops last outputs that are held; their clients learn that the requests have ended.
+  template <class Predicate>
+  bool DropHeld(Predicate predicate);
 
   SchedulerParts parts_;
   RunningPass running_pass_;

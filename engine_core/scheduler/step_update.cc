@@ -84,6 +84,15 @@ void StepUpdate::Apply(const Step& step, ModelOutput* result, ClientOutputs* out
   if (!parts_.transfers.has_connector()) return;
   EndFailedLoads(outputs);
   parts_.transfers.Settle(result->kv_transfers);
+  SendHeld(/*all=*/false, outputs);
+}
+
+void StepUpdate::SendHeld(bool all, ClientOutputs* outputs) {
+  for (HeldOutput& held : parts_.transfers.TakeOutputs(all)) {
+    const RequestId id = held.record.request_id;
+    outputs->AddOutput(held.client_index, id) = std::move(held.record);
+    outputs->AddFinished(held.client_index, id);
+  }
 }
 
 void StepUpdate::UpdateRequest(const ScheduledRequest& scheduled, const ModelOutput& result,
@@ -162,15 +171,20 @@ void StepUpdate::AppendTokens(Request* request, std::span<const TokenId> accepte
   if (stop) {
     record.stop_reason = stop->reason;
     record.spec_decode_metrics = parts_.drafts.MetricsOf(*request);
-    End(request, stop->status, &record);
+    End(request, stop->status, outputs, &record);
   }
 }
 
-void StepUpdate::End(Request* request, wire::RequestStatus status, wire::EngineCoreOutput* record) {
+// record: the last one of the outputs.
+void StepUpdate::End(Request* request, wire::RequestStatus status, ClientOutputs* outputs,
+                     wire::EngineCoreOutput* record) {
   record->finish_reason = FinishReasonOf(status);
   ReturnTraceHeaders(*request, record);
   wire::RawValue params = parts_.requests.Finish(request, status);
   if (!params.is_nil()) record->kv_transfer_params = std::move(params);
+  if (!parts_.transfers.WantsOutput(request->id())) return;
+  const int32_t client_index = request->wire.client_index;
+  parts_.transfers.HoldOutput({client_index, outputs->TakeLast(client_index)});
 }
 
 // Without a result where a replay has no model to compute it.
@@ -188,7 +202,7 @@ void StepUpdate::EndPooled(Request* request, RequestResult* result, ClientOutput
                    pooled.values.size() * sizeof(float)};
     record.pooling_output = wire::PackedTensor(tensor);
   }
-  End(request, wire::RequestStatus::kFinishedStopped, &record);
+  End(request, wire::RequestStatus::kFinishedStopped, outputs, &record);
 }
 
 // A block that was filled by drafts or placeholders has a hash only now. num_dropped: accepted

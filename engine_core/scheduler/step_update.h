@@ -21,6 +21,8 @@ class StepUpdate {
   explicit StepUpdate(SchedulerParts* parts) : parts_(*parts) {}
 
   void Apply(const Step& step, ModelOutput* result, ClientOutputs* outputs);
+  // Outputs that a connector held back and does no longer; all: every one.
+  void SendHeld(bool all, ClientOutputs* outputs);
   // Ends a request with an error record.
   void EndWithError(Request* request, const Status& status, ClientOutputs* outputs,
                     int32_t num_nans_in_logits = 0);
@@ -42,7 +44,8 @@ class StepUpdate {
                     ClientOutputs* outputs);
   void EndPooled(Request* request, RequestResult* result, ClientOutputs* outputs);
   // Ends a request with its last record.
-  void End(Request* request, wire::RequestStatus status, wire::EngineCoreOutput* record);
+  void End(Request* request, wire::RequestStatus status, ClientOutputs* outputs,
+           wire::EngineCoreOutput* record);
   void RegisterComputed(int32_t num_dropped, Request* request);
   void Fail(Request* request, const RequestResult& result, ClientOutputs* outputs);
   wire::PrefillStats PrefillStatsOf(const Request& request) const;

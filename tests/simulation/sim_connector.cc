@@ -65,7 +65,7 @@ KvEnding SimConnector::OnFinished(const Request& request, wire::RequestStatus,
     was_busy_ = true;
     ++num_kept_;
   }
-  return {.keeps_blocks = keeps};
+  return {.keeps_blocks = keeps, .holds_output = keeps && random_.Chance(0.3)};
 }
 
 Status SimConnector::Work(KvTransferReport* report) {
