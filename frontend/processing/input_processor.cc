@@ -296,7 +296,8 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
     const auto prompt_len = static_cast<int64_t>(prompt.token_ids.size());
     ASSIGN_OR_RETURN(const int64_t resolved,
                      ResolveMaxTokens(max_tokens, prompt_len, context.max_model_len));
-    if (request.min_tokens > resolved) {
+    // Some proxies ask a prefill for one token and leave the client's min_tokens as it is.
+    if (request.min_tokens > resolved && resolved > 1) {
       return Refuse("min_tokens",
                     "min_tokens must be at most max_tokens=" + std::to_string(resolved) + ", got " +
                         std::to_string(request.min_tokens));
@@ -326,6 +327,8 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
     engine_request.prompt_token_ids = std::move(prompt.token_ids);
     engine_request.sampling_params = sampling;
     engine_request.sampling_params.max_tokens = static_cast<int32_t>(resolved);
+    engine_request.sampling_params.min_tokens =
+        std::min(sampling.min_tokens, engine_request.sampling_params.max_tokens);
     engine_request.external_req_id =
         context.external_id + (number_prompts ? "-" + std::to_string(p) : "");
     const std::string internal_id = *engine_request.external_req_id + "-" + RandomHex(8);
