@@ -242,6 +242,10 @@ Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, Engin
   if (setup->runner.limits.sliding_window > 0) {
     return refuse("models whose layers all have a sliding window, as " + model.architecture);
   }
+  const bool has_files = setup->kv_transfer.Has(KvTransferConfig::Connector::kExample);
+  if (has_files && setup->runner.kv_format != KvFormat::kCompute) {
+    return refuse("an ExampleConnector beside --kv-cache-dtype " + config.kv_cache_dtype);
+  }
   setup->engine.scheduler.kv_load_failure_policy = setup->kv_transfer.load_failure_policy;
   return OkStatus();
 }

@@ -31,7 +31,7 @@
 #include "engine_core/flags/replay_flags.h"
 #include "engine_core/grammar/grammar_service.h"
 #include "engine_core/kv_event_batch.h"
-#include "engine_core/kv_transfer/offloading_connector.h"
+#include "engine_core/kv_transfer/make_connector.h"
 #include "engine_core/kv_transfer/transferring_executor.h"
 #include "engine_core/load_runner.h"
 #include "engine_core/models/registry.h"
@@ -290,6 +290,13 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
   return kExitOk;
 }
 
+// Flags that decide the content of KV blocks beside the model's files.
+std::string KvFacts(const EngineConfig& config, const EngineSetup& setup) {
+  const bool is_dummy = config.load_format == "dummy";
+  return std::string(DTypeName(setup.backend.dtype)) + "\n" + config.quantization + "\n" +
+         config.hf_overrides + (is_dummy ? "\ndummy " + std::to_string(config.seed) : "");
+}
+
 int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* clock) {
   Mailbox<EngineEvent> events;
   std::unique_ptr<EngineFlight> flight;
@@ -317,14 +324,15 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
           EndLost(workers == nullptr ? what : what + "; " + workers->Positions());
         });
   }
-  std::unique_ptr<OffloadingConnector> connector;
+  std::unique_ptr<InProcessConnector> connector;
   std::optional<TransferringExecutor> transferring;
-  if (setup->kv_transfer.connector == KvTransferConfig::Connector::kOffloading) {
-    auto created = OffloadingConnector::Create(setup->kv_transfer, &loaded->runner->kv_cache());
-    if (!created.ok()) return Fail(kExitBadFlags, created.status());
-    connector = *std::move(created);
-    LOG_INFO << "KV offloading: host memory for " << WithCommas(connector->num_host_blocks())
-             << " KV blocks beyond the cache";
+  if (setup->kv_transfer.connector != KvTransferConfig::Connector::kNone) {
+    auto made = MakeConnector(setup->kv_transfer, {.backend = &loaded->runner->backend(),
+                                                   .cache = &loaded->runner->kv_cache(),
+                                                   .model = config.model,
+                                                   .facts = KvFacts(config, *setup)});
+    if (!made.ok()) return Fail(kExitBadFlags, made.status().WithContext("--kv-transfer-config"));
+    connector = *std::move(made);
     setup->engine.kv_connector = connector.get();
     executor = &transferring.emplace(executor, connector.get());
   }

@@ -51,9 +51,11 @@ tandem_test(unit_engine_core LABEL unit
        unit/engine_core/tokenizer_hash_test.cc unit/engine_core/watchdog_test.cc
   DEPS tests/simulation tests/support/files engine_core proto_msgpack)
 tandem_test(unit_kv_connectors LABEL unit
-  SRCS unit/engine_core/kv_transfer/kv_transfer_config_test.cc
-       unit/engine_core/kv_transfer/offloading_connector_test.cc
-  DEPS engine_core/kv_transfer engine_core/scheduler tests/support)
+  SRCS unit/engine_core/kv_transfer/kv_transfer_config_test.cc unit/engine_core/kv_transfer/example_connector_test.cc
+       unit/engine_core/kv_transfer/model_fingerprint_test.cc unit/engine_core/kv_transfer/offloading_connector_test.cc
+       unit/engine_core/kv_transfer/prefix_folder_test.cc unit/kernels/kv_rows_test.cc
+  DEPS engine_core/kv_transfer engine_core/scheduler kernels proto_msgpack tests/support tests/support/files tests/support/kernels
+       nlohmann_json::nlohmann_json)
 tandem_test(unit_recorder LABEL unit SRCS unit/engine_core/recorder/flight_ring_test.cc
   DEPS engine_core/recorder tests/support/files)
 tandem_test(unit_replay LABEL unit SRCS unit/engine_core/replay_test.cc

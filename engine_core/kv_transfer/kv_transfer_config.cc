@@ -25,10 +25,26 @@ Status Only(const std::string& key, const Json& value, const Json& allowed) {
 
 Status SetConnector(const Json& value, KvTransferConfig* config) {
   if (value.is_null()) return OkStatus();
-  if (value != "OffloadingConnector") {
-    return WrongValue("kv_connector", value, "\"OffloadingConnector\"; others are not built");
+  if (value == "OffloadingConnector") {
+    config->connector = Connector::kOffloading;
+  } else if (value == "ExampleConnector" || value == "SharedStorageConnector") {
+    config->connector = Connector::kExample;
+  } else if (value == "MultiConnector") {
+    config->connector = Connector::kMulti;
+  } else {
+    return WrongValue("kv_connector", value,
+                      "\"ExampleConnector\", \"OffloadingConnector\" or \"MultiConnector\"; others "
+                      "are not built");
   }
-  config->connector = Connector::kOffloading;
+  return OkStatus();
+}
+
+Status SetRole(const Json& value, KvTransferConfig* config) {
+  if (value != "kv_both" && value != "kv_producer" && value != "kv_consumer") {
+    return WrongValue("kv_role", value, "\"kv_producer\", \"kv_consumer\" or \"kv_both\"");
+  }
+  config->stores = value != "kv_consumer";
+  config->loads = value != "kv_producer";
   return OkStatus();
 }
 
@@ -41,7 +57,17 @@ Status SetFailurePolicy(const std::string& key, const Json& value, KvTransferCon
   return OkStatus();
 }
 
-Status SetExtra(const std::string& key, const Json& value, KvTransferConfig* config) {
+Status SetString(const std::string& key, const Json& value, std::string* out) {
+  if (!value.is_string()) return WrongValue(key, value, "a string");
+  *out = value.get<std::string>();
+  return OkStatus();
+}
+
+Status NoSuchExtra(const std::string& key) {
+  return InvalidArgumentError(std::string(kFlag) + "kv_connector_extra_config has no key " + key);
+}
+
+Status SetOffloadingExtra(const std::string& key, const Json& value, KvTransferConfig* config) {
   if (key == "spec_name") return Only(key, value, "CPUOffloadingSpec");
   if (key == "eviction_policy") return Only(key, value, "lru");
   if (key == "blocks_per_chunk" || key == "store_threshold") return Only(key, value, 1);
@@ -57,27 +83,99 @@ Status SetExtra(const std::string& key, const Json& value, KvTransferConfig* con
     config->host_bytes = static_cast<int64_t>(value.get<double>());
     return OkStatus();
   }
-  return InvalidArgumentError(std::string(kFlag) + "kv_connector_extra_config has no key " + key);
+  return NoSuchExtra(key);
 }
 
+Status SetExampleExtra(const std::string& key, const Json& value, KvTransferConfig* config) {
+  if (key == "shared_storage_path") {
+    RETURN_IF_ERROR(SetString(key, value, &config->shared_folder));
+    return config->shared_folder.empty() ? WrongValue(key, value, "a folder") : OkStatus();
+  }
+  if (key == "subfolder") {
+    std::string name;
+    RETURN_IF_ERROR(SetString(key, value, &name));
+    if (name.find('/') != std::string::npos || name == "." || name == "..") {
+      return WrongValue(key, value,
+                        "the name of a folder, or empty for shared_storage_path itself");
+    }
+    config->subfolder = std::move(name);
+    return OkStatus();
+  }
+  return NoSuchExtra(key);
+}
+
+Status CheckComplete(const KvTransferConfig& config) {
+  const auto lacks = [](const char* connector, const char* key) {
+    return InvalidArgumentError(std::string(kFlag) + "the " + connector + " wants " + key +
+                                " in kv_connector_extra_config");
+  };
+  if (config.connector == Connector::kOffloading && config.host_bytes == 0) {
+    return lacks("OffloadingConnector",
+                 "cpu_bytes_to_use, the bytes of host memory for KV blocks,");
+  }
+  if (config.connector == Connector::kExample && config.shared_folder.empty()) {
+    return lacks("ExampleConnector", "shared_storage_path, the folder of the KV,");
+  }
+  if (config.connector == Connector::kMulti && config.connectors.empty()) {
+    return lacks("MultiConnector", "connectors, a list,");
+  }
+  return OkStatus();
+}
+
+Status SetKeys(const Json& object, KvTransferConfig* config);
+
+Status SetMultiExtra(const std::string& key, const Json& value, KvTransferConfig* config) {
+  if (key != "connectors") return NoSuchExtra(key);
+  if (!value.is_array() || value.empty()) return WrongValue(key, value, "a list of connectors");
+  for (const Json& object : value) {
+    KvTransferConfig one = {.engine_id = config->engine_id};
+    if (!object.is_object()) return WrongValue(key, value, "a list of objects");
+    if (object.contains("kv_load_failure_policy")) {
+      return InvalidArgumentError(std::string(kFlag) +
+                                  "kv_load_failure_policy belongs to the MultiConnector, not to "
+                                  "one of its connectors");
+    }
+    RETURN_IF_ERROR(SetKeys(object, &one));
+    if (one.connector == Connector::kNone || one.connector == Connector::kMulti) {
+      return WrongValue("kv_connector", object.value("kv_connector", Json()),
+                        "\"ExampleConnector\" or \"OffloadingConnector\" in a MultiConnector");
+    }
+    RETURN_IF_ERROR(CheckComplete(one));
+    config->connectors.push_back(std::move(one));
+  }
+  return OkStatus();
+}
+
+Status SetExtra(const std::string& key, const Json& value, KvTransferConfig* config) {
+  if (config->connector == Connector::kExample) return SetExampleExtra(key, value, config);
+  if (config->connector == Connector::kMulti) return SetMultiExtra(key, value, config);
+  return SetOffloadingExtra(key, value, config);
+}
+
+// The keys come sorted, so that the connector is known before what it is given.
 Status SetKey(const std::string& key, const Json& value, KvTransferConfig* config) {
   if (key == "kv_connector") return SetConnector(value, config);
   if (key == "kv_load_failure_policy") return SetFailurePolicy(key, value, config);
-  if (key == "kv_role") return Only(key, value, "kv_both");
+  if (key == "kv_role") return SetRole(value, config);
   if (key == "enable_permute_local_kv") return Only(key, value, false);
   if (key == "kv_connector_module_path") return Only(key, value, nullptr);
   if (key == "kv_buffer_device") return Only(key, value, "cpu");
-  if (key == "engine_id") {
-    if (!value.is_string()) return WrongValue(key, value, "a string");
-    config->engine_id = value.get<std::string>();
-    return OkStatus();
-  }
+  if (key == "engine_id") return SetString(key, value, &config->engine_id);
   if (key == "kv_connector_extra_config") {
     if (!value.is_object()) return WrongValue(key, value, "an object");
     for (const auto& [name, extra] : value.items()) RETURN_IF_ERROR(SetExtra(name, extra, config));
     return OkStatus();
   }
   return InvalidArgumentError(std::string(kFlag) + "no key is called " + key);
+}
+
+Status SetKeys(const Json& object, KvTransferConfig* config) {
+  for (const auto& [key, value] : object.items()) RETURN_IF_ERROR(SetKey(key, value, config));
+  const bool has_role = !config->stores || !config->loads;
+  if (has_role && config->connector != Connector::kExample) {
+    return WrongValue("kv_role", object["kv_role"], "\"kv_both\" without an ExampleConnector");
+  }
+  return OkStatus();
 }
 
 }  // namespace
@@ -87,7 +185,7 @@ StatusOr<KvTransferConfig> ParseKvTransferConfig(const std::string& json, double
   if (!json.empty()) {
     const StatusOr<Json> object = ParseJsonObject(json);
     if (!object.ok()) return object.status().WithContext("--kv-transfer-config");
-    for (const auto& [key, value] : object->items()) RETURN_IF_ERROR(SetKey(key, value, &config));
+    RETURN_IF_ERROR(SetKeys(*object, &config));
   }
   if (offloading_gib > 0) {
     if (config.connector != Connector::kNone) {
@@ -97,11 +195,7 @@ StatusOr<KvTransferConfig> ParseKvTransferConfig(const std::string& json, double
     config.connector = Connector::kOffloading;
     config.host_bytes = static_cast<int64_t>(offloading_gib * kGiB);
   }
-  if (config.connector == Connector::kOffloading && config.host_bytes == 0) {
-    return InvalidArgumentError(
-        "--kv-transfer-config: the OffloadingConnector wants cpu_bytes_to_use in "
-        "kv_connector_extra_config, the bytes of host memory for KV blocks");
-  }
+  RETURN_IF_ERROR(CheckComplete(config));
   return config;
 }
 

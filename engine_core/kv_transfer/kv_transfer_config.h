@@ -4,7 +4,9 @@
 // Thread: pure functions. Failure: INVALID_ARGUMENT names the key, its value and what is allowed.
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "common/status.h"
 #include "engine_core/scheduler/scheduler_config.h"
@@ -12,13 +14,28 @@
 namespace tandem {
 
 struct KvTransferConfig {
-  enum class Connector { kNone, kOffloading };
+  enum class Connector { kNone, kOffloading, kExample, kMulti };
   Connector connector = Connector::kNone;
   std::string engine_id = {};  // empty: not given
+  bool stores = true;          // kv_role
+  bool loads = true;
   KvLoadFailurePolicy load_failure_policy = KvLoadFailurePolicy::kFail;
   // kOffloading
   int64_t host_bytes = 0;
   bool offload_prompt_only = true;
+  // kExample
+  std::string shared_folder = {};
+  std::optional<std::string> subfolder = {};  // of it; not given: one of the model's own
+  // kMulti
+  std::vector<KvTransferConfig> connectors = {};
+
+  // Whether it is or has one of this kind.
+  bool Has(Connector kind) const {
+    for (const KvTransferConfig& one : connectors) {
+      if (one.Has(kind)) return true;
+    }
+    return connector == kind;
+  }
 };
 
 // json: an object with vLLM's keys; empty: none. offloading_gib: what --kv-offloading-size asks

@@ -88,7 +88,7 @@ void OffloadingConnector::Push(BlockCopyJob job) {
 }
 
 void OffloadingConnector::WaitBriefly() {
-  if (num_loads_ + num_stores_ > 0) copier_->WaitBriefly();
+  if (is_busy()) copier_->WaitBriefly();
 }
 
 bool OffloadingConnector::Reset() {

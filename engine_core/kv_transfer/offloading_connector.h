@@ -18,12 +18,12 @@
 #include "common/status.h"
 #include "engine_core/kv_cache/block_pool.h"
 #include "engine_core/kv_transfer/block_copier.h"
+#include "engine_core/kv_transfer/in_process_connector.h"
 #include "engine_core/kv_transfer/kv_transfer_config.h"
-#include "engine_core/scheduler/kv_connector.h"
 
 namespace tandem {
 
-class OffloadingConnector final : public KvConnector {
+class OffloadingConnector final : public InProcessConnector {
  public:
   // INVALID_ARGUMENT: the memory is too small for one block.
   static StatusOr<std::unique_ptr<OffloadingConnector>> Create(const KvTransferConfig& config,
@@ -37,10 +37,9 @@ class OffloadingConnector final : public KvConnector {
                       std::span<const BlockId> table) override;
   bool Reset() override;
 
-  // What has ended since the last call.
-  void Report(KvTransferReport* report);
-  // While something is under way: sleeps until it has ended, or for at most 1 ms.
-  void WaitBriefly();
+  void Report(KvTransferReport* report) override;
+  bool is_busy() const override { return num_loads_ + num_stores_ > 0; }
+  void WaitBriefly() override;
   int32_t num_host_blocks() const { return host_.num_blocks() - 1; }
 
  private:

@@ -7,13 +7,13 @@
 #include <deque>
 
 #include "engine_core/executor/executor.h"
-#include "engine_core/kv_transfer/offloading_connector.h"
+#include "engine_core/kv_transfer/in_process_connector.h"
 
 namespace tandem {
 
 class TransferringExecutor final : public Executor {
  public:
-  TransferringExecutor(Executor* executor, OffloadingConnector* connector)
+  TransferringExecutor(Executor* executor, InProcessConnector* connector)
       : executor_(executor), connector_(connector) {}
 
   const ExecutorLimits& limits() const override { return executor_->limits(); }
@@ -32,7 +32,7 @@ class TransferringExecutor final : public Executor {
 
  private:
   Executor* executor_;
-  OffloadingConnector* connector_;
+  InProcessConnector* connector_;
   std::deque<bool> runs_;  // of the steps in flight
 };
 

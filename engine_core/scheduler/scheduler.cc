@@ -264,8 +264,7 @@ Work Scheduler::pending_work() const {
       pause_state_ == PauseState::kUnpaused && num_waiting() > requests.num_awaiting_events();
   if (runs || admits_held || admits) return Work::kRequests;
   if (!requests.finished().empty() || !requests.freed_slots().empty() ||
-      parts_.encoder_cache.has_dropped() ||
-      parts_.transfers.holds_outputs()) {
+      parts_.encoder_cache.has_dropped() || parts_.transfers.holds_outputs()) {
     return Work::kNotices;
   }
   return parts_.transfers.keeps_any() ? Work::kTransfers : Work::kNone;

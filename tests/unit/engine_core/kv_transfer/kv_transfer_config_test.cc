@@ -45,6 +45,65 @@ TEST_CASE("kv-offloading-size: the same connector in one number, and not beside 
   CHECK_THAT(MessageOf(R"({"kv_connector": "OffloadingConnector"})", 1), Contains("one of them"));
 }
 
+TEST_CASE("kv-transfer-config: an ExampleConnector has a folder, a role and perhaps a subfolder") {
+  const auto config = ParseKvTransferConfig(
+      R"({"kv_connector": "SharedStorageConnector", "kv_role": "kv_producer",
+          "kv_connector_extra_config": {"shared_storage_path": "/x", "subfolder": ""}})",
+      0);
+  REQUIRE(config.ok());
+  CHECK(config->connector == Connector::kExample);
+  CHECK(config->stores);
+  CHECK_FALSE(config->loads);
+  CHECK(config->shared_folder == "/x");
+  CHECK(config->subfolder == "");
+  const auto plain = ParseKvTransferConfig(
+      R"({"kv_connector": "ExampleConnector", "kv_role": "kv_consumer",
+          "kv_connector_extra_config": {"shared_storage_path": "/x"}})",
+      0);
+  REQUIRE(plain.ok());
+  CHECK_FALSE(plain->stores);
+  CHECK_FALSE(plain->subfolder);
+  CHECK_THAT(MessageOf(R"({"kv_connector": "ExampleConnector"})"), Contains("shared_storage_path"));
+  CHECK_THAT(MessageOf(R"({"kv_connector": "ExampleConnector",
+                           "kv_connector_extra_config": {"subfolder": "../x"}})"),
+             Contains("subfolder"));
+  CHECK_THAT(MessageOf(R"({"kv_connector": "ExampleConnector",
+                           "kv_connector_extra_config": {"cpu_bytes_to_use": 1}})"),
+             Contains("cpu_bytes_to_use"));
+}
+
+TEST_CASE("kv-transfer-config: a MultiConnector has connectors, each with its own keys") {
+  const std::string example =
+      R"({"kv_connector": "ExampleConnector", "kv_role": "kv_consumer",
+          "kv_connector_extra_config": {"shared_storage_path": "/x"}})";
+  const auto multi = [](const std::string& list) {
+    return R"({"kv_connector": "MultiConnector", "kv_role": "kv_both", "engine_id": "e",
+               "kv_connector_extra_config": {"connectors": )" +
+           list + "}}";
+  };
+  const auto config =
+      ParseKvTransferConfig(multi("[" + example + R"(, {"kv_connector": "OffloadingConnector",
+                              "kv_connector_extra_config": {"cpu_bytes_to_use": 7}}])"),
+                            0);
+  REQUIRE(config.ok());
+  REQUIRE(config->connectors.size() == 2);
+  CHECK(config->connectors[0].connector == Connector::kExample);
+  CHECK(config->connectors[0].engine_id == "e");
+  CHECK_FALSE(config->connectors[0].stores);
+  CHECK(config->connectors[1].host_bytes == 7);
+  CHECK(config->Has(Connector::kExample));
+  CHECK_FALSE(config->connectors[1].Has(Connector::kExample));
+  CHECK_THAT(MessageOf(R"({"kv_connector": "MultiConnector"})"), Contains("connectors"));
+  CHECK_THAT(MessageOf(multi("[]")), Contains("connectors"));
+  CHECK_THAT(MessageOf(multi("[1]")), Contains("connectors"));
+  CHECK_THAT(MessageOf(multi("[{}]")), Contains("kv_connector"));
+  CHECK_THAT(MessageOf(multi(R"([{"kv_connector": "OffloadingConnector"}])")),
+             Contains("cpu_bytes_to_use"));
+  CHECK_THAT(MessageOf(multi("[" + multi("[" + example + "]") + "]")), Contains("kv_connector"));
+  CHECK_THAT(MessageOf(multi(R"([{"kv_load_failure_policy": "fail"}])")),
+             Contains("kv_load_failure_policy"));
+}
+
 TEST_CASE("kv-transfer-config: an error names the key, and what is not built is refused") {
   CHECK_THAT(MessageOf("{"), Contains("--kv-transfer-config"));
   CHECK_THAT(MessageOf(R"({"kv_conector": "x"})"), Contains("kv_conector"));

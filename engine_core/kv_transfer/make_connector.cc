@@ -1,0 +1,81 @@
+#include "engine_core/kv_transfer/make_connector.h"
+
+#include <filesystem>
+#include <utility>
+#include <vector>
+
+#include "common/check.h"
+#include "common/log.h"
+#include "common/strings.h"
+#include "engine_core/kv_transfer/example_connector.h"
+#include "engine_core/kv_transfer/model_fingerprint.h"
+#include "engine_core/kv_transfer/multi_connector.h"
+#include "engine_core/kv_transfer/offloading_connector.h"
+
+namespace tandem {
+namespace {
+
+using Made = StatusOr<std::unique_ptr<InProcessConnector>>;
+using Connector = KvTransferConfig::Connector;
+
+Made MakeOffloading(const KvTransferConfig& config, const ConnectorPlace& place) {
+  ASSIGN_OR_RETURN(std::unique_ptr<OffloadingConnector> connector,
+                   OffloadingConnector::Create(config, place.cache));
+  LOG_INFO << "KV offloading: host memory for " << WithCommas(connector->num_host_blocks())
+           << " KV blocks beyond the cache";
+  return std::unique_ptr<InProcessConnector>(std::move(connector));
+}
+
+// Models do not mix, unless the operator names the subfolder.
+StatusOr<std::string> SubfolderOf(const KvTransferConfig& config, const ConnectorPlace& place) {
+  if (config.subfolder) return *config.subfolder;
+  ASSIGN_OR_RETURN(const std::string fingerprint, ModelFingerprint(place.model, place.facts));
+  std::filesystem::path model(place.model);
+  if (!model.has_filename()) model = model.parent_path();  // a slash at the end
+  return model.filename().string() + "-" + fingerprint;
+}
+
+Made MakeExample(const KvTransferConfig& config, const ConnectorPlace& place) {
+  ASSIGN_OR_RETURN(KvRows rows, KvRows::Of(*place.backend, *place.cache));
+  ASSIGN_OR_RETURN(const std::string subfolder, SubfolderOf(config, place));
+  const std::string path = config.shared_folder + (subfolder.empty() ? "" : "/") + subfolder;
+  ASSIGN_OR_RETURN(std::unique_ptr<PrefixFolder> folder, PrefixFolder::Open(path, std::move(rows)));
+  const char* verb = !config.loads ? "stored in " : config.stores ? "shared in " : "loaded from ";
+  LOG_INFO << "KV of prompts is " << verb << path << ", whose size nothing bounds";
+  return std::unique_ptr<InProcessConnector>(std::make_unique<ExampleConnector>(
+      ExampleConnectorOptions{
+          .stores = config.stores,
+          .loads = config.loads,
+          .engine_id = config.engine_id.empty() ? RandomHex(32) : config.engine_id,
+          .max_blocks_to_store = place.cache->spec().num_blocks / 2},
+      std::move(folder)));
+}
+
+Made MakeMulti(const KvTransferConfig& config, const ConnectorPlace& place) {
+  std::vector<std::unique_ptr<InProcessConnector>> connectors;
+  for (const KvTransferConfig& one : config.connectors) {
+    ASSIGN_OR_RETURN(std::unique_ptr<InProcessConnector> connector, MakeConnector(one, place));
+    connectors.push_back(std::move(connector));
+  }
+  return std::unique_ptr<InProcessConnector>(
+      std::make_unique<MultiConnector>(std::move(connectors)));
+}
+
+}  // namespace
+
+Made MakeConnector(const KvTransferConfig& config, const ConnectorPlace& place) {
+  switch (config.connector) {
+    case Connector::kNone:
+      break;
+    case Connector::kOffloading:
+      return MakeOffloading(config, place);
+    case Connector::kExample:
+      return MakeExample(config, place);
+    case Connector::kMulti:
+      return MakeMulti(config, place);
+  }
+  CHECK(false) << "no connector is asked for";
+  return InternalError("");
+}
+
+}  // namespace tandem

@@ -1,0 +1,27 @@
+#pragma once
+
+// The connector that --kv-transfer-config asks for. Thread: engine loop, at start-up.
+
+#include <memory>
+#include <string>
+
+#include "common/status.h"
+#include "engine_core/kv_transfer/in_process_connector.h"
+#include "engine_core/kv_transfer/kv_transfer_config.h"
+#include "kernels/backend.h"
+
+namespace tandem {
+
+// What a connector is made for. All of it must outlive the connector.
+struct ConnectorPlace {
+  const Backend* backend = nullptr;
+  const KvCache* cache = nullptr;
+  std::string model;  // file or folder
+  std::string facts;  // what else decides the content of the cache
+};
+
+// Logs what there is. REQUIRES: some connector is asked for.
+StatusOr<std::unique_ptr<InProcessConnector>> MakeConnector(const KvTransferConfig& config,
+                                                            const ConnectorPlace& place);
+
+}  // namespace tandem

@@ -1,0 +1,92 @@
+#include "engine_core/kv_transfer/multi_connector.h"
+
+#include <algorithm>
+
+#include "engine_core/scheduler/request.h"
+
+namespace tandem {
+
+bool MultiConnector::OnAdded(const Request& request) {
+  bool fetches = false;
+  for (const auto& connector : connectors_) fetches = connector->OnAdded(request) || fetches;
+  return fetches;
+}
+
+std::optional<KvMatch> MultiConnector::Match(const Request& request, int32_t num_local_tokens) {
+  for (size_t i = 0; i < connectors_.size(); ++i) {
+    const std::optional<KvMatch> match = connectors_[i]->Match(request, num_local_tokens);
+    if (!match) return std::nullopt;
+    if (match->num_tokens == 0) continue;
+    chosen_[request.id()] = i;
+    return match;
+  }
+  chosen_.erase(request.id());
+  return KvMatch{};
+}
+
+void MultiConnector::OnAllocated(const Request& request, std::span<const BlockId> table,
+                                 int32_t num_local_tokens, const KvMatch& match) {
+  const auto found = chosen_.find(request.id());
+  const size_t chosen = found == chosen_.end() ? connectors_.size() : found->second;
+  for (size_t i = 0; i < connectors_.size(); ++i) {
+    connectors_[i]->OnAllocated(request, table, num_local_tokens, i == chosen ? match : KvMatch{});
+  }
+  chosen_.erase(request.id());
+}
+
+bool MultiConnector::WillFreeBlocks() const {
+  return std::ranges::any_of(connectors_, [](const auto& one) { return one->WillFreeBlocks(); });
+}
+
+KvEnding MultiConnector::OnFinished(const Request& request, wire::RequestStatus status,
+                                    std::span<const BlockId> table) {
+  chosen_.erase(request.id());
+  KvEnding whole;
+  int num_keepers = 0;
+  for (const auto& connector : connectors_) {
+    KvEnding ending = connector->OnFinished(request, status, table);
+    if (ending.keeps_blocks) ++num_keepers;
+    whole.holds_output = whole.holds_output || ending.holds_output;
+    if (whole.params.is_nil()) whole.params = std::move(ending.params);
+  }
+  whole.keeps_blocks = num_keepers > 0;
+  if (num_keepers > 1) keepers_[request.id()] = num_keepers;
+  return whole;
+}
+
+bool MultiConnector::Reset() {
+  bool done = true;
+  for (const auto& connector : connectors_) done = connector->Reset() && done;
+  return done;
+}
+
+void MultiConnector::Report(KvTransferReport* report) {
+  const auto append = [](auto& from, auto* to) { to->insert(to->end(), from.begin(), from.end()); };
+  for (size_t i = 0; i < connectors_.size(); ++i) {
+    KvTransferReport& one = reports_[i];
+    one.Clear();
+    connectors_[i]->Report(&one);
+    append(one.loaded, &report->loaded);
+    append(one.failed_blocks, &report->failed_blocks);
+    append(one.failed_loads, &report->failed_loads);
+    for (const RequestId& id : one.released) {
+      const auto keepers = keepers_.find(id);
+      if (keepers != keepers_.end() && --keepers->second > 0) continue;
+      if (keepers != keepers_.end()) keepers_.erase(keepers);
+      report->released.push_back(id);
+    }
+  }
+}
+
+bool MultiConnector::is_busy() const {
+  return std::ranges::any_of(connectors_, [](const auto& one) { return one->is_busy(); });
+}
+
+// One wait is enough: the engine asks all of them after it.
+void MultiConnector::WaitBriefly() {
+  const auto busy =
+      std::ranges::find_if(connectors_, [](const auto& one) { return one->is_busy(); });
+  if (busy != connectors_.end()) (*busy)->WaitBriefly();
+}
+
+}  // namespace tandem

@@ -1,0 +1,153 @@
+#!/usr/bin/env python3
+"""Two engines that share a folder of KV: one computes prompts, the other one decodes them, with the bits of one
+engine alone. What proxies send to either is taken."""
+import json
+import os
+import pathlib
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+import pair
+from pair import Pair
+
+SIZES = ("--block-size", 32, "--max-model-len", 160, "--num-gpu-blocks-override", 12)
+
+
+def sharing(path, role, policy="fail", **extra):
+    return ("--kv-transfer-config", json.dumps({
+        "kv_connector": "ExampleConnector", "kv_role": role, "engine_id": "engine-p", "kv_load_failure_policy": policy,
+        "kv_connector_extra_config": {"shared_storage_path": str(path), **extra}}))
+
+
+def prompt_of(number, length=140):
+    return [(7 * number + i * i) % 200 + 1 for i in range(length)]
+
+
+def complete(server, number, length=140, **more):
+    status, body = server.post("/v1/completions", {
+        "model": str(pair.MODEL), "prompt": prompt_of(number, length), "max_tokens": 8, "temperature": 0,
+        "ignore_eos": True, "logprobs": 1, **more})
+    assert status == 200, body
+    return json.loads(body)
+
+
+def bits(response):
+    return response["choices"][0]["text"], response["choices"][0]["logprobs"]["token_logprobs"]
+
+
+def files(path):
+    return sorted(str(file.relative_to(path)) for file in pathlib.Path(path).rglob("*") if file.is_file())
+
+
+def goldens_of(*proxies):
+    """[(name, legs)] of the requests that went to both engines, the prefill first."""
+    root = os.environ.get("TANDEM_GOLDENS")
+    found = []
+    for proxy in proxies if root else ():
+        for line in (pathlib.Path(root) / "pd_proxies" / f"{proxy}.jsonl").read_text().splitlines():
+            case = json.loads(line)
+            legs = [leg for leg in case["engine_requests"] if leg["method"] == "POST"]
+            if [leg["engine"] for leg in legs] == ["prefill", "decode"]:
+                found.append((f"{proxy} {case['name']}", legs))
+    return found
+
+
+PREFILL = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
+           "remote_host": None, "remote_port": None}
+
+
+class SharedFolder(unittest.TestCase):
+    def test_one_prefills_and_the_other_decodes_with_the_bits_of_one_engine(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Pair(*SIZES) as server:
+                alone = [bits(complete(server, number)) for number in range(3)]
+            with Pair(*SIZES, *sharing(folder, "kv_producer")) as prefill, \
+                    Pair(*SIZES, *sharing(folder, "kv_consumer")) as decode:
+                # A proxy's prefill: the KV is there when it responds, and its params name the engine.
+                for number in range(2):
+                    response = complete(prefill, number, max_tokens=1, max_completion_tokens=1, stream=False,
+                                        kv_transfer_params=PREFILL)
+                    params = response["kv_transfer_params"]
+                    self.assertTrue(params["do_remote_prefill"])
+                    self.assertEqual((params["remote_engine_id"], params["remote_num_tokens"]), ("engine-p", 128))
+                    response = complete(decode, number, kv_transfer_params=params)
+                    self.assertEqual(bits(response), alone[number])
+                    self.assertIsNone(response["kv_transfer_params"])
+                # Without params, as llm-d's shared-storage mode has it.
+                self.assertIsNone(complete(prefill, 2, max_tokens=1)["kv_transfer_params"])
+                self.assertEqual(bits(complete(decode, 2)), alone[2])
+                self.assertEqual(decode.total("vllm:external_prefix_cache_hits_total"), 3 * 128)
+                self.assertEqual(decode.total("vllm:prompt_tokens_by_source_total", source="external_kv_transfer"),
+                                 3 * 128)
+                self.assertEqual(prefill.total("vllm:external_prefix_cache_hits_total"), 0)
+            names = files(folder)
+            self.assertEqual(len({name.split("/")[1] for name in names}), 3)
+            self.assertEqual({name.split("/")[2] for name in names},
+                             {f"model.layers.{i}.self_attn.attn.safetensors" for i in range(len(names) // 3)})
+
+    def test_the_two_legs_of_proxies(self):
+        """What proxies sent for one client's request (goldens/pd_proxies), with prompts of several blocks."""
+        captures = goldens_of("llm-d-nixlv2", "llm-d-shared-storage", "toy", "vllm-router")
+        if not captures:
+            pair.skip("TANDEM_GOLDENS is not set")
+        with tempfile.TemporaryDirectory() as folder, \
+                Pair(*SIZES, *sharing(folder, "kv_producer")) as prefill, \
+                Pair(*SIZES, *sharing(folder, "kv_consumer")) as decode:
+            num_loaded = 0
+            for number, (name, legs) in enumerate(captures):
+                params = None
+                for leg in legs:
+                    body = {**leg["body"], "model": str(pair.MODEL)}
+                    words = f"{number} " + "tell me about it " * 8
+                    if "prompt" in body:
+                        body["prompt"] = words
+                    else:
+                        body["messages"] = [{"role": "user", "content": words}]
+                    passes_params = "kv_transfer_params" in body
+                    if passes_params and leg["engine"] == "decode":
+                        body["kv_transfer_params"] = params
+                    server = prefill if leg["engine"] == "prefill" else decode
+                    headers = {key: value for key, value in leg["headers"] if key.lower() != "content-type"}
+                    status, response = server.post(leg["path"], body, **headers)
+                    self.assertEqual(status, 200, (name, leg, response))
+                    if passes_params and leg["engine"] == "prefill":
+                        params = json.loads(response)["kv_transfer_params"]
+                        self.assertTrue(params["do_remote_prefill"], name)
+                loaded = decode.total("vllm:external_prefix_cache_hits_total")
+                self.assertGreater(loaded, num_loaded, name)
+                num_loaded = loaded
+
+    def test_what_cannot_be_loaded_follows_the_policy(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Pair(*SIZES, *sharing(folder, "kv_both", subfolder="")) as prefill:
+                computed = bits(complete(prefill, 0))
+                pair.wait_for(lambda: list(pathlib.Path(folder).glob("[0-9a-f]*/*")), "its files")
+            spoiled = pathlib.Path(folder) / files(folder)[-1]
+            os.truncate(spoiled, 200)
+            with Pair(*SIZES, *sharing(folder, "kv_consumer", subfolder="")) as decode:
+                status, body = decode.post("/v1/completions", {"model": str(pair.MODEL), "prompt": prompt_of(0)})
+                self.assertEqual(status, 500, body)
+                self.assertIn("could not be loaded", decode.log)
+                self.assertIn("is cut short", decode.log)
+                # Another engine has computed it, says a proxy, but nobody has.
+                status, body = decode.post("/v1/completions", {
+                    "model": str(pair.MODEL), "prompt": prompt_of(5), "kv_transfer_params": {"do_remote_prefill": True}})
+                self.assertEqual(status, 500, body)
+                self.assertEqual(bits(complete(decode, 0)), computed)
+            with Pair(*SIZES, *sharing(folder, "kv_both", "recompute", subfolder="")) as decode:
+                self.assertEqual(bits(complete(decode, 0)), computed)
+                pair.wait_for(lambda: spoiled.stat().st_size > 200, "good files in the place of the bad ones")
+
+    def test_what_is_not_built_is_refused_by_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for flags, word in (((*sharing(folder, "kv_both"), "--kv-cache-dtype", "int8"), "int8"),
+                                (sharing("/proc/none", "kv_both"), "/proc/none")):
+                with Pair(*flags, wait=False) as server:
+                    self.assertNotEqual(server.process.wait(pair.LIMIT), 0)
+                    self.assertIn(word, server.log)
+
+
+if __name__ == "__main__":
+    unittest.main()
