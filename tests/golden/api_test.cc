@@ -2,11 +2,11 @@
 // engine request, the engine's outputs give the same response.
 
 #include <cmath>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/api_model.h"
+#include "tests/support/gzip/gzip_lines.h"
 #include "tests/support/wire_json.h"
 
 #include <catch2/catch.hpp>
@@ -25,16 +25,14 @@ struct Exchange {
 std::vector<Exchange> ReadExchanges() {
   std::map<std::string, std::vector<wire::GoldenMessage>> requests;
   std::map<std::string, std::vector<wire::GoldenMessage>> outputs;
-  for (auto& message : wire::ReadGolden("requests.jsonl")) {
+  for (auto& message : wire::ReadGolden("requests.jsonl.gz")) {
     requests[message.name].push_back(std::move(message));
   }
   for (auto& message : wire::ReadGolden("outputs.jsonl.gz")) {
     outputs[message.name].push_back(std::move(message));
   }
   std::vector<Exchange> exchanges;
-  std::ifstream file(TANDEM_GOLDEN_DIR "/api/http.jsonl");
-  for (std::string line; std::getline(file, line);) {
-    json http = json::parse(line);
+  for (json& http : ReadGzipLines(TANDEM_GOLDEN_DIR "/api/http.jsonl.gz")) {
     const std::string name = http["name"];
     exchanges.push_back({std::move(http), requests[name], outputs[name]});
   }

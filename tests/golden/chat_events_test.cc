@@ -1,13 +1,13 @@
-// Recorded answers of vLLM to /v1/chat/completions (tests/golden/api_events/chat.jsonl): a model's
-// text becomes the same response, and as a stream events that add up to the recorded ones.
+// Recorded answers of vLLM to /v1/chat/completions (tests/golden/api_events/chat.jsonl.gz): a
+// model's text becomes the same response, and as a stream events that add up to the recorded ones.
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "frontend/parsers/message_parser.h"
 #include "tests/support/api_model.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>
 
@@ -17,9 +17,7 @@ namespace {
 using nlohmann::json;
 
 std::vector<json> ReadRows() {
-  std::ifstream file(TANDEM_GOLDEN_DIR "/api_events/chat.jsonl");
-  std::vector<json> rows;
-  for (std::string line; std::getline(file, line);) rows.push_back(json::parse(line));
+  std::vector<json> rows = ReadGzipLines(TANDEM_GOLDEN_DIR "/api_events/chat.jsonl.gz");
   REQUIRE(rows.size() == 21);
   return rows;
 }

@@ -284,7 +284,7 @@ EngineCoreOutputs Outputs(const GoldenMessage& message) {
 }
 
 TEST_CASE("wire golden: each message of vllm-rs to an engine decodes to its values") {
-  const auto messages = ReadGolden("requests.jsonl");
+  const auto messages = ReadGolden("requests.jsonl.gz");
   CHECK(messages.size() > 90);
   for (const GoldenMessage& message : messages) CheckInput(message);
 }
@@ -303,7 +303,7 @@ TEST_CASE("wire golden: each message that vllm-rs accepted decodes to its values
 }
 
 TEST_CASE("wire golden: we decode to what Python decodes to, and encode to the same bytes") {
-  const auto messages = ReadGolden("python_types.jsonl");
+  const auto messages = ReadGolden("python_types.jsonl.gz");
   CHECK(messages.size() == 43);
   for (const GoldenMessage& message : messages) {
     INFO(message.name);

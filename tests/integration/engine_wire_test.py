@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """The engine core behind a strict frontend of another make: start-up, both spellings of requests,
 everything vllm-rs was ever recorded to send, and frontends that come and go."""
+import gzip
 import json
 import pathlib
 import sys
@@ -73,7 +74,7 @@ class EngineWire(unittest.TestCase):
 
     def test_every_recorded_request_of_vllm_rs_is_answered(self):
         sent = 0
-        with open(TESTS / "golden" / "wire" / "requests.jsonl", encoding="utf-8") as lines:
+        with gzip.open(TESTS / "golden" / "wire" / "requests.jsonl.gz", "rt", encoding="utf-8") as lines:
             for line in lines:
                 record = json.loads(line)
                 for message in record["messages"]:
@@ -104,7 +105,7 @@ class EngineWire(unittest.TestCase):
     def test_every_recorded_utility_call_is_answered(self):
         self.assertEqual(self.frontend.call(1 << 63, "get_supported_tasks", []), (None, ["generate"]))
         self.assertEqual(self.frontend.call(2, "is_sleeping", []), (None, False))
-        with open(TESTS / "golden" / "wire" / "requests.jsonl", encoding="utf-8") as lines:
+        with gzip.open(TESTS / "golden" / "wire" / "requests.jsonl.gz", "rt", encoding="utf-8") as lines:
             for call_id, line in enumerate(lines, 100):
                 record = json.loads(line)
                 for message in record["messages"]:

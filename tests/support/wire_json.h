@@ -15,7 +15,7 @@ namespace tandem::wire {
 // One recorded message.
 struct GoldenMessage {
   std::string name;
-  std::string type;                 // python_types.jsonl: "ADD", "OUT" …; else empty
+  std::string type;                 // python_types.jsonl.gz: "ADD", "OUT" …; else empty
   std::vector<std::string> frames;  // as sent; the type byte of an input message is frames[0]
   nlohmann::json decoded;
 };
