@@ -17,6 +17,8 @@
 #include "engine_core/utility_calls.h"
 #include "engine_core/watchdog.h"
 #include "proto_msgpack/choices.h"
+#include "proto_msgpack/codec.h"
+#include "proto_msgpack/multimodal.h"
 #include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
@@ -241,12 +243,19 @@ void EngineCore::OnOne(wire::EngineCoreRequest request, const Images& images) {
     LOG_WARNING << "frontend " << client_index << " sent request " << id << " again, dropped";
     return;
   }
+  const bool lacks_data = images.status().code() == StatusCode::kNotFound;
+  const auto lacking = lacks_data ? LackingData(request) : std::vector<std::string>();
   const Status added = TryAdd(std::move(request), images);
   if (added.ok()) return;
   LOG_EVENT(LogLevel::kDebug, "request refused").Add("id", id).Add("error", added.ToString());
   wire::EngineCoreOutput& record = outputs_.AddOutput(client_index, id);
   record.finish_reason = wire::FinishReason::kError;
   record.error = ToError(added);
+  if (lacks_data && added.code() == StatusCode::kNotFound) {
+    record.error =
+        wire::EngineCoreError{std::string(wire::kErrorMultimodalCacheMiss), added.message(), true};
+    record.mm_cache_miss_hashes = wire::PackedStrings(lacking);
+  }
   outputs_.AddFinished(client_index, id);
 }
 

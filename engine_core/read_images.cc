@@ -149,9 +149,7 @@ StatusOr<std::shared_ptr<const ImageInput>> ReadImage(const Feature& feature,
     return UnimplementedError(feature.modality + " input is not supported by this engine");
   }
   if (!feature.data) {
-    return InvalidArgumentError(
-        "an image has no data: this engine keeps no cache of images that a "
-        "frontend could rely on");
+    return NotFoundError("an image came without its data, which this engine does not have");
   }
   if (feature.identifier.size() > kMaxIdentifierBytes) {
     return InvalidArgumentError("an image's identifier has more than " + Text(kMaxIdentifierBytes) +
@@ -166,6 +164,9 @@ StatusOr<std::shared_ptr<const ImageInput>> ReadImage(const Feature& feature,
   if (image->num_rows != num_rows) {
     return InvalidArgumentError("an image stands at " + Text(image->num_rows) +
                                 " tokens of the prompt, but has " + Text(num_rows) + " rows");
+  }
+  if (wanted.have_positions && image->runs.size() != 1) {
+    return InvalidArgumentError("the rows of an image must stand side by side for this model");
   }
   image->identifier = feature.identifier;
   image->key = feature.identifier + "/" + Text(num_rows);
@@ -198,6 +199,16 @@ StatusOr<std::shared_ptr<const RequestImages>> ReadImages(const ExecutorLimits& 
   if (images->empty()) return std::shared_ptr<const RequestImages>();
   request->aux_frames.clear();
   return std::shared_ptr<const RequestImages>(std::move(images));
+}
+
+std::vector<std::string> LackingData(const wire::EngineCoreRequest& request) {
+  std::vector<std::string> hashes;
+  const StatusOr<std::vector<Feature>> features = wire::DecodeFeatures(request);
+  if (!features.ok()) return hashes;
+  for (const Feature& feature : *features) {
+    if (!feature.data) hashes.push_back(feature.mm_hash.value_or(feature.identifier));
+  }
+  return hashes;
 }
 
 std::optional<RecordedImages> WithoutPixels(const wire::EngineCoreRequest& request) {

@@ -16,10 +16,14 @@
 
 namespace tandem {
 
+// NOT_FOUND: some have no data, because their frontend takes them to be here (LackingData).
 // Null: the request has none. They stand in its prompt, in order and apart, on tokens that are
 // images', and have as many rows as such tokens.
 StatusOr<std::shared_ptr<const RequestImages>> ReadImages(const ExecutorLimits& limits,
                                                           wire::EngineCoreRequest* request);
+
+// The hashes of a request's images without data.
+std::vector<std::string> LackingData(const wire::EngineCoreRequest& request);
 
 // A request's images as they are recorded: shapes in place of pixels.
 struct RecordedImages {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/status.h"
@@ -20,6 +21,9 @@
 #include "proto_msgpack/schema.h"
 
 namespace tandem::wire {
+
+// Of an error: the engine lacks images that came without data. The frontend sends them again.
+constexpr std::string_view kErrorMultimodalCacheMiss = "multimodal_cache_miss";
 
 struct MultiModalFeature {
   // One of the tensors that the model takes.

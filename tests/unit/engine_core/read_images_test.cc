@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "common/random.h"
 #include "engine_core/engine_core.h"
 #include "proto_msgpack/multimodal.h"
 #include "tests/simulation/sim_executor.h"
@@ -150,13 +151,21 @@ TEST_CASE("images that do not fit their prompt or the model are refused by what 
   CHECK_THAT(refusal(Limits(), {image}, StatusCode::kUnimplemented), Contains("video input"));
   image = Qwen(1);
   image.data.reset();
-  CHECK_THAT(refusal(Limits(), {image}), Contains("no data"));
+  CHECK_THAT(refusal(Limits(), {image}, StatusCode::kNotFound), Contains("without its data"));
   image = Qwen(1);
   image.data->pop_back();
   CHECK_THAT(refusal(Limits(), {image}), Contains("no image_grid_thw"));
   image = Qwen(1);
   image.data->erase(image.data->begin());
   CHECK_THAT(refusal(Limits(), {image}), Contains("no pixel_values"));
+  image = Qwen(1);
+  image.length = 4;
+  image.is_embed = {true, false, false, true};
+  ExecutorLimits positions = Limits();
+  positions.images->have_positions = true;
+  wire::EngineCoreRequest apart = With({image});
+  apart.prompt_token_ids.assign(8, kImage);
+  CHECK_THAT(ReadImages(positions, &apart).status().message(), Contains("side by side"));
   image = Qwen(1);
   image.identifier.assign(513, 'x');
   CHECK_THAT(refusal(Limits(), {image}), Contains("512 bytes"));
@@ -254,6 +263,65 @@ TEST_CASE("an engine runs requests with images, and refuses one of them alone") 
   CHECK((*engine)->HasWork());
   REQUIRE((*engine)->Step().ok());
   CHECK(executor.num_kept_rows() == 0);
+}
+
+TEST_CASE("images without data are named, so that a frontend sends them again") {
+  ExecutorLimits limits = Limits();
+  limits.num_blocks = 33;
+  limits.block_size = 4;
+  limits.max_num_seqs = 8;
+  limits.vocab_size = 1 << 20;
+  SimExecutor executor(limits);
+  ManualClock clock{10};
+  const auto engine = EngineCore::Create({}, &executor, &clock);
+  REQUIRE(engine.ok());
+  Feature known = Qwen(4), named = Qwen(1);
+  known.data.reset();
+  named.data.reset();
+  known.mm_hash = "of its bytes";
+  (*engine)->Handle(wire::EngineInput(With({named, known})));
+  REQUIRE((*engine)->Step().ok());
+  std::vector<ClientMessage> messages;
+  (*engine)->TakeMessages(&messages);
+  REQUIRE(messages.size() == 1);
+  REQUIRE(messages[0].outputs.outputs.size() == 1);
+  const wire::EngineCoreOutput& output = messages[0].outputs.outputs[0];
+  CHECK(output.finish_reason == wire::FinishReason::kError);
+  CHECK(output.error->code == "multimodal_cache_miss");
+  CHECK(output.error->retryable);
+  CHECK(*output.mm_cache_miss_hashes == wire::PackedStrings({"hash", "of its bytes"}));
+}
+
+TEST_CASE("images property: mutated messages are read or refused, and what is read is whole") {
+  constexpr uint64_t kSeed = 12;
+  CAPTURE(kSeed);
+  int num_read = 0;
+  for (uint64_t round = 0; round < 20'000; ++round) {
+    const bool is_square = round % 2 == 0;
+    wire::EngineCoreRequest request = is_square ? With({Gemma(3)}) : With({Qwen(1), Qwen(4)});
+    std::string& packed = request.mm_features.packed;
+    for (uint64_t flips = 1 + MixBits(kSeed + round) % 2; flips > 0; --flips) {
+      const uint64_t bits = MixBits(kSeed ^ (round * 8 + flips));
+      packed[bits % packed.size()] = static_cast<char>(bits >> 32);
+    }
+    (void)WithoutPixels(request);
+    const auto images = ReadImages(is_square ? SquareLimits() : Limits(), &request);
+    if (!images.ok() || *images == nullptr) continue;
+    ++num_read;
+    int32_t end = 0;
+    for (const auto& image : **images) {
+      CHECK(image->begin >= end);
+      end = image->end();
+      int32_t num_rows = 0;
+      for (const ImageInput::Run& run : image->runs) num_rows += run.num_rows;
+      CHECK(num_rows == image->num_rows);
+      CHECK(image->num_rows == 2);
+      CHECK(image->runs.back().end() <= image->end());
+      CHECK(NumBytes({image}) == static_cast<int64_t>(4 * image->pixels.size()));
+    }
+    CHECK(end <= 8);
+  }
+  CHECK(num_read > 1000);
 }
 
 TEST_CASE("images of all requests together are limited, those of a prompt's choices count once") {
