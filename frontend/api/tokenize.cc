@@ -7,6 +7,7 @@
 #include "frontend/api/chat_images.h"
 #include "frontend/api/error.h"
 #include "frontend/api/models.h"
+#include "frontend/media/media_reader.h"
 #include "frontend/openai/tokenize_request.h"
 
 namespace tandem {
@@ -27,7 +28,13 @@ StatusOr<TokenizeBody> CheckedBody(Json body, const InputProcessor& input_proces
                                    const ApiOptions& options, const ServedAdapters& adapters) {
   ASSIGN_OR_RETURN(TokenizeBody parsed, ParseTokenizeRequest(std::move(body)));
   RETURN_IF_ERROR(FindModel(options, adapters, parsed.request.model).status());
-  if (parsed.chat) RETURN_IF_ERROR(input_processor.CheckImages(*parsed.chat));
+  if (!parsed.chat) return parsed;
+  RETURN_IF_ERROR(input_processor.CheckImages(*parsed.chat));
+  // The route needs no API key, so nobody has a fetch or a file for the asking.
+  for (const ChatImage& image : parsed.chat->images) {
+    if (image.url.empty() || MediaReader::IsDataUrl(image.url)) continue;
+    return InvalidArgumentError("images of /tokenize must be data: URLs").WithParam("image_url");
+  }
   return parsed;
 }
 

@@ -154,6 +154,8 @@ class Images(unittest.TestCase):
         messages = user("a", part(url))
         status, tokens = self.post("/tokenize", {"messages": messages})
         self.assertEqual(status, 200, tokens)
+        status, refused = self.post("/tokenize", {"messages": user(part(f"file://{self.files}/a.png"))})
+        self.assertEqual((status, refused["error"]["param"]), (400, "image_url"))
         self.chat("a", part(url))
         self.assertEqual(tokens["tokens"], self.sent()[0])
         status, rendered = self.post("/v1/chat/completions/render", {"messages": messages})
@@ -391,6 +393,25 @@ class WholeModels(unittest.TestCase):
             self.assertEqual(server.total("tandem:requests_resumed_total", 'outcome="resumed"'), 1)
         finally:
             server.__exit__(False)
+
+    def test_prefixes_are_shared_by_equal_images_alone(self):
+        if "TANDEM_GOLDENS" not in os.environ:
+            self.skipTest("TANDEM_GOLDENS is not set")
+        model = pathlib.Path(os.environ["TANDEM_GOLDENS"]) / "vision" / "qwen3_vl"
+        with Pair("--served-model-name", "m", "--kv-cache-memory-bytes", "32M", model=model) as server:
+            def cached(red):
+                status, body = server.post("/v1/chat/completions", {
+                    "messages": user(part(data_url(png(red, 64, 64))), "word " * 40), "max_tokens": 2})
+                self.assertEqual(status, 200, body)
+                return json.loads(body)["usage"]["prompt_tokens_details"]["cached_tokens"]
+            self.assertEqual(cached(1), 0)
+            self.assertGreaterEqual(cached(1), 32)
+            self.assertEqual(cached(2), 0)
+        with Pair("--served-model-name", "m", "--kv-cache-memory-bytes", "32M", "--language-model-only", model=model) as server:
+            status, body = server.post("/v1/chat/completions", {"messages": user(part(data_url(png(1))))})
+            self.assertEqual(status, 400)
+            self.assertIn(b"At most 0 image(s)", body)
+            self.assertEqual(server.post("/v1/chat/completions", {"messages": user("x"), "max_tokens": 2})[0], 200)
 
     def test_qwen3_5_vl(self):
         self.check_family("qwen3_5_vl")
