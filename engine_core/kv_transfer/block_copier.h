@@ -5,8 +5,8 @@
 // Threads: the engine loop calls; one copies. Ownership: the second place is the copier's; the
 // cache must outlive it. Failure, before the first copy: memory; UNIMPLEMENTED for a cache whose
 // blocks are something else than K and V of their layers.
-// REQUIRES: nothing writes to the blocks of a job, and nothing reads those that it fills, before
-// it is done. The cache is in host memory.
+// REQUIRES: nothing writes to the blocks of a job, and nothing reads those that it fills, from Push
+// until it is done. The cache is in host memory.
 
 #include <cstddef>
 #include <cstdint>

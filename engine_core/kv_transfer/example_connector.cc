@@ -52,11 +52,12 @@ void ExampleConnector::OnAllocated(const Request& request, std::span<const Block
   if (match.num_tokens == 0) return;
   const int32_t num_tokens = num_local_tokens + match.num_tokens;
   const auto blocks = table.first(static_cast<size_t>(num_tokens / folder_->block_size()));
-  worker_.Push({.kind = FolderJob::Kind::kLoad,
-                .id = request.id(),
-                .key = KeyOf(request, num_tokens),
-                .blocks = {blocks.begin(), blocks.end()},
-                .first_block = static_cast<size_t>(num_local_tokens / folder_->block_size())});
+  FolderJob job = {.kind = FolderJob::Kind::kLoad,
+                   .id = request.id(),
+                   .key = KeyOf(request, num_tokens),
+                   .blocks = {blocks.begin(), blocks.end()},
+                   .first_block = static_cast<size_t>(num_local_tokens / folder_->block_size())};
+  BeginAfterSteps([this, job = std::move(job)] { worker_.Push(job); });
 }
 
 KvEnding ExampleConnector::OnFinished(const Request& request, wire::RequestStatus status,

@@ -60,6 +60,14 @@ bool MultiConnector::Reset() {
   return done;
 }
 
+void MultiConnector::OnSubmit() {
+  for (const auto& connector : connectors_) connector->OnSubmit();
+}
+
+void MultiConnector::OnCollect() {
+  for (const auto& connector : connectors_) connector->OnCollect();
+}
+
 void MultiConnector::Report(KvTransferReport* report) {
   const auto append = [](auto& from, auto* to) { to->insert(to->end(), from.begin(), from.end()); };
   for (size_t i = 0; i < connectors_.size(); ++i) {

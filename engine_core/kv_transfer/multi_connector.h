@@ -31,6 +31,8 @@ class MultiConnector final : public InProcessConnector {
                       std::span<const BlockId> table) override;
   bool Reset() override;
 
+  void OnSubmit() override;
+  void OnCollect() override;
   void Report(KvTransferReport* report) override;
   bool is_busy() const override;
   void WaitBriefly() override;

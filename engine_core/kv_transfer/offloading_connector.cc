@@ -46,7 +46,8 @@ void OffloadingConnector::OnAllocated(const Request& request, std::span<const Bl
     job.cache_blocks.push_back(table[i]);
   }
   job.held = job.host_blocks;
-  Push(std::move(job));
+  ++num_loads_;
+  BeginAfterSteps([this, job = std::move(job)] { copier_->Push(job); });
 }
 
 KvEnding OffloadingConnector::OnFinished(const Request& request, wire::RequestStatus status,
@@ -78,13 +79,9 @@ KvEnding OffloadingConnector::OnFinished(const Request& request, wire::RequestSt
     host_.Free(job.held);
     return {};
   }
-  Push(std::move(job));
-  return {.keeps_blocks = true};
-}
-
-void OffloadingConnector::Push(BlockCopyJob job) {
-  ++(job.is_load ? num_loads_ : num_stores_);
+  ++num_stores_;
   copier_->Push(std::move(job));
+  return {.keeps_blocks = true};
 }
 
 void OffloadingConnector::WaitBriefly() {

@@ -49,7 +49,6 @@ class OffloadingConnector final : public InProcessConnector {
         block_size_(block_size),
         host_(num_host_blocks, nullptr),
         copier_(std::move(copier)) {}
-  void Push(BlockCopyJob job);
 
   const bool prompt_only_;
   const int32_t block_size_;

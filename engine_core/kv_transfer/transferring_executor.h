@@ -19,12 +19,14 @@ class TransferringExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return executor_->limits(); }
   Status Submit(const SchedulerOutput& step) override {
     runs_.push_back(!step.empty());
+    connector_->OnSubmit();
     return executor_->Submit(step);
   }
   Status Collect(ModelOutput* result) override {
     RETURN_IF_ERROR(executor_->Collect(result));
     const bool runs = runs_.front();
     runs_.pop_front();
+    connector_->OnCollect();
     if (!runs) connector_->WaitBriefly();
     connector_->Report(&result->kv_transfers);
     return OkStatus();

@@ -171,6 +171,42 @@ TEST_CASE("shared folder: a disk that falls behind does not get the whole cache"
   CHECK_FALSE(end("third", 5));
 }
 
+// A step in flight may write to a block that its request has lost since.
+TEST_CASE("loads begin when the steps in flight have run") {
+  const TempFolder folder;
+  const auto cache = MakeBenchCache(20);
+  Engine(folder).Ask(20, 0);
+  std::unique_ptr<InProcessConnector> connector =
+      MakeExample(cache.get(), folder.path(), true, true);
+  SECTION("alone") {}
+  SECTION("among several") {
+    std::vector<std::unique_ptr<InProcessConnector>> list;
+    list.push_back(std::move(connector));
+    connector = std::make_unique<MultiConnector>(std::move(list));
+  }
+  const std::vector<BlockId> table = {BlockId{1}, BlockId{2}, BlockId{3}, BlockId{4}};
+  wire::EngineCoreRequest wire = With("do_remote_prefill", 20);
+  Request request(std::move(wire), 0);
+  connector->OnSubmit();
+  connector->OnSubmit();
+  const std::optional<KvMatch> match = connector->Match(request, 0);
+  REQUIRE(match);
+  REQUIRE(match->num_tokens == 16);
+  connector->OnAllocated(request, table, 0, *match);
+  connector->OnSubmit();
+  CHECK_FALSE(connector->is_busy());
+  connector->OnCollect();
+  CHECK_FALSE(connector->is_busy());
+  connector->OnCollect();
+  CHECK(connector->is_busy());
+  KvTransferReport report;
+  while (report.loaded.empty()) {
+    connector->WaitBriefly();
+    connector->Report(&report);
+  }
+  CHECK(report.loaded == std::vector<RequestId>{"do_remote_prefill"});
+}
+
 TEST_CASE("shared folder: a prefill returns params, and who brings them must find its KV") {
   const TempFolder folder;
   Engine prefill(folder), decode(folder),
