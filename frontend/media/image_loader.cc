@@ -38,20 +38,20 @@ std::string HashOf(std::initializer_list<std::string_view> fields) {
 }  // namespace
 
 void ImageBatch::End(Status status) {
-  if (is_over.exchange(true)) return;
+  if (is_over_.exchange(true)) return;
   status_ = std::move(status);
   done_.Set();
 }
 
 StatusOr<std::vector<ChatImage>> ImageBatch::Take() {
   if (!status_.ok()) return status_;
-  return std::move(images);
+  return std::move(images_);
 }
 
 std::shared_ptr<ImageBatch> ImageLoader::Begin(std::vector<ChatImage> images, const ImageSpec& spec,
                                                std::string salt) {
-  const auto batch = std::make_shared<ImageBatch>(std::move(images), spec, std::move(salt));
-  const size_t num_workers = std::min(batch->images.size(), kMostAtOnce);
+  auto batch = std::make_shared<ImageBatch>(std::move(images), spec, std::move(salt));
+  const size_t num_workers = std::min(batch->images_.size(), kMostAtOnce);
   for (size_t i = 0; i < num_workers; ++i) Shard::Current()->Spawn(Work(batch), "image");
   return batch;
 }
@@ -61,16 +61,16 @@ void ImageLoader::ResetCache() {
 }
 
 Awaitable<void> ImageLoader::Work(std::shared_ptr<ImageBatch> batch) {
-  while (!batch->is_over && batch->next < batch->images.size()) {
-    const size_t index = batch->next++;
+  while (!batch->is_over_ && batch->next_ < batch->images_.size()) {
+    const size_t index = batch->next_++;
     Status status = co_await Load(batch, index);
-    if (batch->is_over) co_return;
-    ChatImage& image = batch->images[index];
+    if (batch->is_over_) co_return;
+    ChatImage& image = batch->images_[index];
     if (status.ok()) {
       image.url.clear();
       image.url.shrink_to_fit();
-      batch->num_bytes += static_cast<int64_t>(image.prepared->pixels.size());
-      if (batch->num_bytes > parts_.max_bytes) {
+      batch->num_bytes_ += static_cast<int64_t>(image.prepared->pixels.size());
+      if (batch->num_bytes_ > parts_.max_bytes) {
         status = InvalidArgumentError(
             "the images of one request may take at most " + std::to_string(parts_.max_bytes) +
             " bytes as the model takes them (--max-image-input-bytes); send fewer or smaller ones");
@@ -79,17 +79,17 @@ Awaitable<void> ImageLoader::Work(std::shared_ptr<ImageBatch> batch) {
     if (!status.ok()) {
       if (status.param().empty()) status = std::move(status).WithParam("image_url");
       batch->End(std::move(status));
-    } else if (++batch->num_loaded == batch->images.size()) {
+    } else if (++batch->num_loaded_ == batch->images_.size()) {
       batch->End(OkStatus());
     }
   }
 }
 
 Awaitable<Status> ImageLoader::Load(std::shared_ptr<ImageBatch> batch, size_t index) {
-  ChatImage& image = batch->images[index];
-  const std::string spec = PackImageSpec(batch->spec);
+  ChatImage& image = batch->images_[index];
+  const std::string spec = PackImageSpec(batch->spec_);
   if (image.uuid) {
-    image.hash = HashOf({"uuid", batch->salt, spec, *image.uuid});
+    image.hash = HashOf({"uuid", batch->salt_, spec, *image.uuid});
     const Found found = co_await Find(image.hash);
     image.prepared = found;
     if (found) co_return OkStatus();
@@ -106,8 +106,8 @@ Awaitable<Status> ImageLoader::Load(std::shared_ptr<ImageBatch> batch, size_t in
   };
   auto read = [this, batch, &image, &spec]() -> StatusOr<Content> {
     ASSIGN_OR_RETURN(std::string bytes,
-                     parts_.reader->Read(image.url, [&] { return batch->is_over.load(); }));
-    std::string hash = image.uuid ? image.hash : HashOf({"bytes", batch->salt, spec, bytes});
+                     parts_.reader->Read(image.url, [&] { return batch->is_over_.load(); }));
+    std::string hash = image.uuid ? image.hash : HashOf({"bytes", batch->salt_, spec, bytes});
     return Content{std::move(bytes), std::move(hash)};
   };
   TextPool* const pool = MediaReader::IsDataUrl(image.url) ? parts_.text_pool : parts_.media_pool;
@@ -119,9 +119,9 @@ Awaitable<Status> ImageLoader::Load(std::shared_ptr<ImageBatch> batch, size_t in
     image.prepared = found;
     if (found) co_return OkStatus();
   }
-  if (batch->is_over) co_return CancelledError("nobody waits for it any more");
+  if (batch->is_over_) co_return CancelledError("nobody waits for it any more");
 
-  auto prepared = co_await Prepare(std::move(content->bytes), batch->spec);
+  auto prepared = co_await Prepare(std::move(content->bytes), batch->spec_);
   if (!prepared.ok()) co_return prepared.status();
   image.prepared = std::make_shared<const PreparedImage>(*std::move(prepared));
   if (cache_.keeps()) {

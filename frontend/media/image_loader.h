@@ -24,8 +24,8 @@ namespace tandem {
 // The images of one request on their way. Thread: the shard's that began it.
 class ImageBatch {
  public:
-  ImageBatch(std::vector<ChatImage> batch_images, ImageSpec batch_spec, std::string batch_salt)
-      : images(std::move(batch_images)), spec(batch_spec), salt(std::move(batch_salt)) {}
+  ImageBatch(std::vector<ChatImage> images, const ImageSpec& spec, std::string salt)
+      : images_(std::move(images)), spec_(spec), salt_(std::move(salt)) {}
 
   // Set once all images are loaded, one has failed, or the batch was given up.
   Event& done() { return done_; }
@@ -39,14 +39,14 @@ class ImageBatch {
   friend class ImageLoader;
   void End(Status status);
 
-  std::vector<ChatImage> images;
-  const ImageSpec spec;
-  const std::string salt;
-  size_t next = 0;  // that no coroutine has taken
-  size_t num_loaded = 0;
-  int64_t num_bytes = 0;  // of pixels
+  std::vector<ChatImage> images_;
+  const ImageSpec spec_;
+  const std::string salt_;
+  size_t next_ = 0;  // that no coroutine has taken
+  size_t num_loaded_ = 0;
+  int64_t num_bytes_ = 0;  // of pixels
   Status status_;
-  std::atomic<bool> is_over = false;  // pools look at it
+  std::atomic<bool> is_over_ = false;  // pools look at it
   Event done_;
 };
 

@@ -73,7 +73,7 @@ StatusOr<std::vector<TokenId>> InputProcessor::ChatTokens(ChatRequest& request) 
   const bool add_special_tokens = request.add_special_tokens.value_or(false);
   if (images.empty()) return tokenizer_->Encode(text, add_special_tokens);
   const ImageTokens& tokens = config_.images->tokens;
-  ASSIGN_OR_RETURN(text, EncodedText(std::move(text), images.size(), tokens));
+  ASSIGN_OR_RETURN(text, EncodedText(text, images.size(), tokens));
   ASSIGN_OR_RETURN(std::vector<TokenId> ids, tokenizer_->Encode(text, add_special_tokens));
   RETURN_IF_ERROR(PlaceImages(images, tokens, &ids).status());
   return ids;

@@ -74,7 +74,7 @@ StatusOr<ImageTokens> ImageTokens::Read(const std::string& model_dir, ImageFamil
   return tokens;
 }
 
-StatusOr<std::string> EncodedText(std::string rendered, size_t num_images,
+StatusOr<std::string> EncodedText(const std::string& rendered, size_t num_images,
                                   const ImageTokens& tokens) {
   std::string text;
   size_t num_found = 0;

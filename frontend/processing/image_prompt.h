@@ -49,7 +49,7 @@ struct PlacedImage {
 };
 
 // The rendered text, ready to be encoded. INVALID_ARGUMENT: it does not show each image once.
-StatusOr<std::string> EncodedText(std::string rendered, size_t num_images,
+StatusOr<std::string> EncodedText(const std::string& rendered, size_t num_images,
                                   const ImageTokens& tokens);
 // Repeats each image's token as often as the image has rows. INVALID_ARGUMENT as before.
 StatusOr<std::vector<PlacedImage>> PlaceImages(const std::vector<ChatImage>& images,
