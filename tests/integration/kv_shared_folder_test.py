@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 """Two engines that share a folder of KV: one computes prompts, the other one decodes them, with the bits of one
 engine alone. What proxies send to either is taken."""
+import base64
 import json
 import os
 import pathlib
+import struct
 import sys
 import tempfile
 import unittest
+import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
@@ -35,6 +38,15 @@ def complete(server, number, length=140, **more):
 
 def bits(response):
     return response["choices"][0]["text"], response["choices"][0]["logprobs"]["token_logprobs"]
+
+
+def image(red):
+    def chunk(kind, data):
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    rows = (b"\0" + bytes([red, 0, 255]) * 64) * 64
+    png = (b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 64, 64, 8, 2, 0, 0, 0)) +
+           chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b""))
+    return {"type": "image_url", "image_url": {"url": "data:image/png;base64," + base64.b64encode(png).decode()}}
 
 
 def files(path):
@@ -91,7 +103,7 @@ class SharedFolder(unittest.TestCase):
         """What proxies sent for one client's request (goldens/pd_proxies), with prompts of several blocks."""
         captures = goldens_of("llm-d-nixlv2", "llm-d-shared-storage", "toy", "vllm-router")
         if not captures:
-            pair.skip("TANDEM_GOLDENS is not set")
+            self.skipTest("TANDEM_GOLDENS is not set")
         with tempfile.TemporaryDirectory() as folder, \
                 Pair(*SIZES, *sharing(folder, "kv_producer")) as prefill, \
                 Pair(*SIZES, *sharing(folder, "kv_consumer")) as decode:
@@ -118,6 +130,27 @@ class SharedFolder(unittest.TestCase):
                 loaded = decode.total("vllm:external_prefix_cache_hits_total")
                 self.assertGreater(loaded, num_loaded, name)
                 num_loaded = loaded
+
+    def test_images_are_part_of_what_is_found(self):
+        if "TANDEM_GOLDENS" not in os.environ:
+            self.skipTest("TANDEM_GOLDENS is not set")
+        model = pathlib.Path(os.environ["TANDEM_GOLDENS"]) / "vision" / "qwen3_vl"
+
+        def look(server, red, max_tokens):
+            status, body = server.post("/v1/chat/completions", {
+                "messages": [{"role": "user", "content": [image(red), {"type": "text", "text": "word " * 40}]}],
+                "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True, "logprobs": True})
+            self.assertEqual(status, 200, body)
+            return [one["logprob"] for one in json.loads(body)["choices"][0]["logprobs"]["content"]]
+        with tempfile.TemporaryDirectory() as folder, \
+                Pair("--kv-cache-memory-bytes", "32M", *sharing(folder, "kv_producer"), model=model) as prefill, \
+                Pair("--kv-cache-memory-bytes", "32M", *sharing(folder, "kv_consumer"), model=model) as decode:
+            alone = look(prefill, 1, 8)
+            self.assertEqual(look(decode, 1, 8), alone)
+            loaded = decode.total("vllm:external_prefix_cache_hits_total")
+            self.assertGreater(loaded, 32)
+            look(decode, 2, 1)
+            self.assertEqual(decode.total("vllm:external_prefix_cache_hits_total"), loaded)
 
     def test_what_cannot_be_loaded_follows_the_policy(self):
         with tempfile.TemporaryDirectory() as folder:
