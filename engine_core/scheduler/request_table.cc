@@ -194,6 +194,8 @@ void RequestTable::Preempt(Request* request, StaleOutput stale_output, double no
 }
 
 void RequestTable::RollBack(Request* request, int32_t num_computed_tokens) {
+  // It may hold rows of images that come after those which it needs again.
+  encoder_cache_->Release(*request);
   request->num_computed_tokens = num_computed_tokens;
   request->num_output_placeholders = 0;
   request->drafts.Clear();

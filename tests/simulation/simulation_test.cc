@@ -23,6 +23,8 @@ TEST_CASE("Simulation: seeds that found something") {
       100189504,
       101541716,
       141082920,
+      // Requests whose loads had failed held rows of images after those that they lacked.
+      102496,
   };
   for (const uint64_t seed : seeds) {
     Simulation simulation(seed);
