@@ -53,9 +53,10 @@ Status ReadAll(int fd, const std::string& path, int64_t at, void* bytes, size_t 
   return OkStatus();
 }
 
-// Where the numbers begin in the data, after the header.
-StatusOr<int64_t> FindNumbers(const std::string& path, const std::string& header,
-                              const TokenFileShape& shape, int64_t data_bytes) {
+// The numbers are all of the data: a length of the header that is wrong by a blank would shift
+// them.
+Status CheckHeader(const std::string& path, const std::string& header, const TokenFileShape& shape,
+                   int64_t data_bytes) {
   const StatusOr<Json> object = ParseJsonObject(header);
   if (!object.ok()) return Wrong(path, object.status().message());
   const auto found = object->find("kv_cache");
@@ -71,16 +72,13 @@ StatusOr<int64_t> FindNumbers(const std::string& path, const std::string& header
     return Wrong(path, "has shape " + sizes.dump(-1, ' ', true, Json::error_handler_t::replace) +
                            ", must be " + wanted.dump());
   }
-  const Json offsets = found->value("data_offsets", Json());
-  const bool are_two = offsets.is_array() && offsets.size() == 2 &&
-                       offsets[0].is_number_unsigned() && offsets[1].is_number_unsigned();
-  if (!are_two) return Wrong(path, "has no data_offsets");
-  const auto begin = offsets[0].get<uint64_t>(), end = offsets[1].get<uint64_t>();
-  if (begin > end || end - begin != static_cast<uint64_t>(shape.num_bytes())) {
+  const Json all = {0, shape.num_bytes()};
+  if (found->value("data_offsets", Json()) != all) {
     return Wrong(path, "has data_offsets that do not fit its shape");
   }
-  if (end > static_cast<uint64_t>(data_bytes)) return Wrong(path, "is cut short");
-  return static_cast<int64_t>(begin);
+  if (data_bytes < shape.num_bytes()) return Wrong(path, "is cut short");
+  if (data_bytes > shape.num_bytes()) return Wrong(path, "has more than its tensor");
+  return OkStatus();
 }
 
 }  // namespace
@@ -126,9 +124,8 @@ StatusOr<TokenFile> TokenFile::Open(const std::string& path, const TokenFileShap
   std::string header(header_bytes, '\0');
   RETURN_IF_ERROR(ReadAll(file.get(), path, kLengthBytes, header.data(), header.size()));
   const int64_t data_begin = kLengthBytes + static_cast<int64_t>(header_bytes);
-  ASSIGN_OR_RETURN(const int64_t begin,
-                   FindNumbers(path, header, shape, facts.st_size - data_begin));
-  return TokenFile(path, shape, std::move(file), data_begin + begin);
+  RETURN_IF_ERROR(CheckHeader(path, header, shape, facts.st_size - data_begin));
+  return TokenFile(path, shape, std::move(file), data_begin);
 }
 
 Status TokenFile::Read(int64_t first_token, std::span<std::byte> numbers) const {

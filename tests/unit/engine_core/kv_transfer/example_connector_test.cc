@@ -11,6 +11,8 @@
 #include "engine_core/scheduler/request.h"
 #include "proto_msgpack/codec.h"
 #include "tests/support/connector_bench.h"
+#include "tests/support/dice.h"
+#include "tests/support/environment.h"
 #include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
@@ -132,6 +134,52 @@ TEST_CASE("shared folder: with recompute a cut file costs a computation alone") 
   CHECK_FALSE(Failed(decode));
   Engine third(folder);
   CHECK(third.Ask(30, 0) == 28);
+}
+
+// Cuts, removes or damages the head of some file.
+void Damage(const TempFolder& folder, Dice* dice) {
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::recursive_directory_iterator(folder.path())) {
+    if (entry.is_regular_file()) files.push_back(entry.path());
+  }
+  if (files.empty()) return;
+  std::ranges::sort(files);
+  const fs::path& file =
+      files[static_cast<size_t>(dice->Roll(0, static_cast<int>(files.size()) - 1))];
+  const auto size = static_cast<int32_t>(fs::file_size(file));
+  switch (dice->Roll(0, 3)) {
+    case 0:
+      fs::resize_file(file, static_cast<uintmax_t>(dice->Roll(0, size - 1)));
+      return;
+    case 1:
+      fs::remove(file);
+      return;
+    case 2:
+      fs::remove_all(file.parent_path());
+      return;
+    default:
+      std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+      stream.seekp(dice->Roll(0, std::min(size, 80) - 1));
+      stream.put(static_cast<char>(dice->Roll(0, 255)));
+  }
+}
+
+TEST_CASE("shared folder: whatever becomes of its files, blocks hold what they should") {
+  const uint64_t seed = FromEnvironment("TANDEM_SEED", 3);
+  INFO("TANDEM_SEED=" << seed);
+  Dice dice(seed);
+  const TempFolder folder;
+  const Role role = {.policy = KvLoadFailurePolicy::kRecompute, .num_blocks = 12};
+  Engine one(folder, role), two(folder, role);
+  int num_loaded = 0;
+  for (int i = 0; i < 150; ++i) {
+    if (dice.Chance(4)) Damage(folder, &dice);
+    Engine& engine = dice.Chance(2) ? one : two;
+    const int32_t size = 4 * dice.Roll(1, 10) - dice.Roll(0, 1);
+    if (engine.Ask(size, 100 * dice.Roll(0, 2), dice.Roll(1, 3)) > 0) ++num_loaded;
+    REQUIRE_FALSE(Failed(engine));
+  }
+  CHECK(num_loaded > 10);
 }
 
 TEST_CASE("shared folder: a folder that cannot be written to fails no request") {

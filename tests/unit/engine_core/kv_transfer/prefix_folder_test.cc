@@ -5,8 +5,13 @@
 #include "engine_core/kv_transfer/prefix_folder.h"
 
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <filesystem>
@@ -243,6 +248,38 @@ TEST_CASE("prefix folder: what a killed writer has left is removed, and nobody e
   CHECK(fs::exists(folder.path() + "/another"));
 }
 
+TEST_CASE("prefix folder: a writer that is killed at any time leaves whole prefixes alone") {
+  const Place place;
+  place.Fill();
+  const TempFolder folder;
+  const auto shared = place.Open(folder.path());
+  const std::vector<BlockId> blocks = {BlockId{1}, BlockId{2}};
+  for (int round = 0; round < 8; ++round) {
+    const std::string prefix = std::to_string(round) + "-";
+    const pid_t writer = fork();
+    if (writer == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (int i = 0;; ++i) {
+        if (!shared->Store(prefix + std::to_string(i), blocks, false).ok()) _exit(1);
+      }
+    }
+    while (!shared->Has(prefix + std::to_string(round))) {
+      REQUIRE(waitpid(writer, nullptr, WNOHANG) == 0);  // it writes
+      sched_yield();
+    }
+    kill(writer, SIGKILL);
+    waitpid(writer, nullptr, 0);
+    (void)place.Open(folder.path());
+    for (const auto& entry : fs::directory_iterator(folder.path())) {
+      const std::string key = entry.path().filename().string();
+      INFO(key);
+      CHECK_FALSE(key.starts_with("."));
+      const Place other;
+      CHECK(other.Open(folder.path())->Load(key, blocks, 0).ok());
+    }
+  }
+}
+
 TEST_CASE("prefix folder: a file that is cut or lies is not loaded") {
   const Place place;
   place.Fill();
@@ -272,6 +309,8 @@ TEST_CASE("prefix folder: a file that is cut or lies is not loaded") {
   CHECK(refused(replaced("[0,128]", "[-1,27]")));
   CHECK(refused(replaced("[0,128]", "[0,1e9]")));
   CHECK(refused(replaced("kv_cache", "kv_cachf")));
+  CHECK(refused(good + "x"));
+  CHECK(refused(static_cast<char>(good[0] - 1) + good.substr(1)));  // of its header's length
   CHECK(refused(std::string(8, '\xff') + good.substr(8)));
   CHECK_FALSE(refused(good));
   Overwrite(file, good.substr(0, good.size() - 1));
