@@ -91,7 +91,10 @@ Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const E
 
 Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
   ASSIGN_OR_RETURN(setup->runner.speculation, ParseSpeculativeConfig(config.speculative_config));
-  const SpeculativeConfig& speculation = setup->runner.speculation;
+  SpeculativeConfig& speculation = setup->runner.speculation;
+  if (speculation.method == DraftMethod::kMtp && speculation.model.empty()) {
+    speculation.model = config.model;
+  }
   const DraftReport report = DraftReportOf(config.per_request_spec_decode_metrics);
   if (!speculation.drafts()) {
     if (report == DraftReport::kNone) return OkStatus();

@@ -137,6 +137,7 @@ tandem_test(unit_models LABEL unit
   SRCS unit/engine_core/models/models_test.cc unit/engine_core/models/registry_test.cc
        unit/engine_core/models/rank_share_test.cc unit/engine_core/models/layers_test.cc
        unit/engine_core/models/eagle_head_test.cc unit/engine_core/models/medusa_heads_test.cc
+       unit/engine_core/models/mtp_head_test.cc
   DEPS engine_core/models engine_core/weights tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(unit_vision LABEL unit
   SRCS unit/engine_core/models/vision_parts_test.cc unit/engine_core/models/vision_tower_test.cc

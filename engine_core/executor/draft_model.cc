@@ -45,6 +45,11 @@ StatusOr<DraftModelConfig> ReadConfig(const ModelConfig& target,
     draft.config.quantization = {};
     return draft;
   }
+  if (speculation.method == DraftMethod::kMtp) {
+    ASSIGN_OR_RETURN(draft.config, MtpConfig(target));
+    draft.mtp_layer = target.num_layers;
+    return draft;
+  }
   const EagleVersion version =
       speculation.method == DraftMethod::kEagle3 ? EagleVersion::kEagle3 : EagleVersion::kEagle;
   ASSIGN_OR_RETURN(draft.eagle, ReadEagleConfig(speculation.model, version, target));
@@ -60,14 +65,30 @@ int32_t DraftPositions(const ModelConfig& draft, const SpeculativeConfig& specul
   return static_cast<int32_t>(std::min(longest, int64_t{limits.max_model_len}));
 }
 
+StatusOr<std::unique_ptr<DraftHead>> LoadHead(const DraftModelConfig& config,
+                                              const LoadContext& context, const Model& target) {
+  std::unique_ptr<DraftHead> head;
+  if (config.eagle) {
+    ASSIGN_OR_RETURN(head, EagleHead::Load(context, *config.eagle, target));
+  } else {
+    ASSIGN_OR_RETURN(head, MtpHead::Load(context, config.mtp_layer, target));
+  }
+  return head;
+}
+
 }  // namespace
 
 ModelConfig DraftModelConfig::PlannedConfig() const {
   ModelConfig planned = config;
-  if (!eagle && !medusa) return planned;
-  planned.vocab_size =
-      eagle ? eagle->draft_vocab_size
-            : config.vocab_size * (medusa->has_target_tables ? 1 : medusa->num_heads);
+  if (eagle) {
+    planned.vocab_size = eagle->draft_vocab_size;
+  } else if (medusa) {
+    planned.vocab_size = config.vocab_size * (medusa->has_target_tables ? 1 : medusa->num_heads);
+  } else if (mtp_layer > 0) {
+    planned.vocab_size = 1;  // its tables are the target's
+  } else {
+    return planned;
+  }
   planned.tie_word_embeddings = true;
   return planned;
 }
@@ -86,7 +107,7 @@ StatusOr<DraftModel> LoadDraftModel(const DraftModelConfig& config,
                                     const ExecutorLimits& limits, const WeightFormats& formats,
                                     const Model& target, Weights* weights, Backend* backend) {
   DraftModel draft = {.model = nullptr,
-                      .eagle = nullptr,
+                      .head = nullptr,
                       .medusa = nullptr,
                       .config = config.config,
                       .max_positions = DraftPositions(config.config, speculation, limits),
@@ -101,13 +122,13 @@ StatusOr<DraftModel> LoadDraftModel(const DraftModelConfig& config,
     draft.medusa = *std::move(heads);
     return draft;
   }
-  if (!config.eagle) {
+  if (!config.eagle && config.mtp_layer == 0) {
     ASSIGN_OR_RETURN(draft.model, LoadModel(context));
     return draft;
   }
-  StatusOr<std::unique_ptr<EagleHead>> head = EagleHead::Load(context, *config.eagle, target);
+  StatusOr<std::unique_ptr<DraftHead>> head = LoadHead(config, context, target);
   if (!head.ok()) return head.status().WithContext("--speculative-config: model");
-  draft.eagle = *std::move(head);
+  draft.head = *std::move(head);
   return draft;
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 
 // The model of a drafter that has one: a smaller model (method draft_model) or heads over the
-// target's hidden states (eagle, eagle3, medusa). Thread: main, before others start.
+// target's hidden states (eagle, eagle3, mtp, medusa). Thread: main, before others start.
 // Failure: INVALID_ARGUMENT names the key of --speculative-config or of the drafter's config.json,
 // or its tensor.
 
@@ -14,6 +14,7 @@
 #include "engine_core/models/eagle_head.h"
 #include "engine_core/models/medusa_heads.h"
 #include "engine_core/models/model.h"
+#include "engine_core/models/mtp_head.h"
 #include "engine_core/speculation/speculative_config.h"
 #include "engine_core/weights/model_config.h"
 
@@ -24,16 +25,17 @@ struct DraftModelConfig {
   ModelConfig config;
   std::optional<EagleConfig> eagle = {};
   std::optional<MedusaConfig> medusa = {};
+  int64_t mtp_layer = 0;  // of mtp: the number of its layer in the target's checkpoint
 
-  // For the plan of memory: a head has one table, perhaps of a part of the vocabulary, and medusa
-  // one for each head.
+  // For the plan of memory: an EAGLE head has one table, perhaps of a part of the vocabulary, mtp
+  // none, and medusa one for each head.
   ModelConfig PlannedConfig() const;
 };
 
 // A loaded drafter. No model and no head: the drafter needs none.
 struct DraftModel {
   std::unique_ptr<Model> model;
-  std::unique_ptr<EagleHead> eagle;
+  std::unique_ptr<DraftHead> head;
   std::unique_ptr<MedusaHeads> medusa;
   ModelConfig config;         // DraftModelConfig::config
   int32_t max_positions = 0;  // of a request; longer ones get no drafts

@@ -7,7 +7,9 @@
 namespace tandem {
 
 HeadDrafter::HeadDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch)
-    : PassDrafter(backend, draft, /*shift=*/1, kv_format, batch), head_(std::move(draft.eagle)) {}
+    : PassDrafter(backend, draft, /*shift=*/1, kv_format, batch),
+      head_(std::move(draft.head)),
+      hidden_(draft.config.hidden_size) {}
 
 StatusOr<std::unique_ptr<HeadDrafter>> HeadDrafter::Create(Backend* backend, DraftModel draft,
                                                            KvFormat kv_format, InputBatch* batch) {
@@ -15,23 +17,22 @@ StatusOr<std::unique_ptr<HeadDrafter>> HeadDrafter::Create(Backend* backend, Dra
       new HeadDrafter(backend, std::move(draft), kv_format, batch));
   RETURN_IF_ERROR(drafter->Allocate());
   const int64_t tokens = batch->limits().max_num_batched_tokens;
-  const EagleConfig& config = drafter->head_->config();
-  ASSIGN_OR_RETURN(drafter->states_, backend->device().Allocate(backend->activation_dtype(),
-                                                                {tokens, config.state_width()}));
+  const auto num_taps = static_cast<int64_t>(drafter->head_->state_layers().size());
+  const int64_t width = drafter->hidden_ * std::max<int64_t>(1, num_taps);
+  ASSIGN_OR_RETURN(drafter->states_,
+                   backend->device().Allocate(backend->activation_dtype(), {tokens, width}));
   ASSIGN_OR_RETURN(drafter->state_rows_, backend->device().Allocate(DType::kI32, {tokens}));
-  drafter->taps_.resize(config.state_layers.size());
+  drafter->taps_.resize(static_cast<size_t>(num_taps));
   return drafter;
 }
 
-// Of eagle there are none: it reads the last states, normed.
+// A head without any reads the last states, normed.
 std::span<const StateTap> HeadDrafter::Taps(int64_t num_tokens) {
   num_step_tokens_ = num_tokens;
-  const EagleConfig& config = head_->config();
-  const int64_t hidden = config.layer.hidden_size;
   const Tensor states = states_.view().Rows(0, num_tokens);
   for (size_t i = 0; i < taps_.size(); ++i) {
-    taps_[i] = {.num_layers = config.state_layers[i],
-                .out = states.Columns(static_cast<int64_t>(i) * hidden, hidden)};
+    taps_[i] = {.num_layers = head_->state_layers()[i],
+                .out = states.Columns(static_cast<int64_t>(i) * hidden_, hidden_)};
   }
   return taps_;
 }

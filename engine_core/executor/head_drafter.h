@@ -1,7 +1,7 @@
 #pragma once
 
-// Drafts by a head over the target's hidden states (methods eagle and eagle3). After each step it
-// takes in the states of the tokens that the step has computed and kept, since the next step
+// Drafts by a head over the target's hidden states (methods eagle, eagle3 and mtp). After each step
+// it takes in the states of the tokens that the step has computed and kept, since the next step
 // overwrites them, and guesses on from its own states. What was written for guesses is written
 // again with true states.
 // A position whose states were not taken in, of a cached prefix or of a step in which nobody
@@ -34,10 +34,11 @@ class HeadDrafter final : public PassDrafter {
   void Forward(const StepInputs::Views& inputs) override;
   void Logits(const Tensor& logits, const Tensor& rows) override { head_->Logits(logits, rows); }
 
-  std::unique_ptr<EagleHead> head_;
+  std::unique_ptr<DraftHead> head_;
+  int64_t hidden_;
   int64_t num_step_tokens_ = 0;
-  OwnedTensor states_;      // [T, EagleConfig::state_width] act, of the target's newest step
-  OwnedTensor state_rows_;  // [T] i32, EagleStep::state_rows
+  OwnedTensor states_;      // [T, H of each tap] act, of the target's newest step
+  OwnedTensor state_rows_;  // [T] i32, HeadStep::state_rows
   std::vector<StateTap> taps_;
 };
 

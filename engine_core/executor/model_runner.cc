@@ -76,7 +76,7 @@ Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel dra
   if (draft.model != nullptr) {
     ASSIGN_OR_RETURN(drafter, ModelDrafter::Create(backend_.get(), std::move(draft),
                                                    options.kv_format, &batch_));
-  } else if (draft.eagle != nullptr) {
+  } else if (draft.head != nullptr) {
     ASSIGN_OR_RETURN(
         drafter, HeadDrafter::Create(backend_.get(), std::move(draft), options.kv_format, &batch_));
   } else if (draft.medusa != nullptr) {

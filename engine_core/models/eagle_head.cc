@@ -8,9 +8,6 @@
 namespace tandem {
 namespace {
 
-// Neither the first stage nor the last one: a decoder without embedding and head.
-constexpr RankShare kNoEnds = {.rank = 1, .size = 3};
-
 // The logit of an id that the head does not know: never drawn, and no infinity, which would be an
 // error to the sampler.
 constexpr float kUnknown = -1e30F;
@@ -118,7 +115,7 @@ Status EagleHead::Allocate(const LoadContext& context) {
   return OkStatus();
 }
 
-void EagleHead::Forward(const EagleStep& step) {
+void EagleHead::Forward(const HeadStep& step) {
   num_tokens_ = step.token_ids.rows();
   ops_->Embedding(RowsOf(embedded_), step.token_ids, *embedding_);
   if (step.states.empty()) {
@@ -144,7 +141,7 @@ void EagleHead::Forward(const EagleStep& step) {
 }
 
 // states = fc [embedding, state].
-void EagleHead::ForwardEagle(const EagleStep& step) {
+void EagleHead::ForwardEagle(const HeadStep& step) {
   const int64_t hidden = config_.layer.hidden_size;
   const Tensor input = RowsOf(input_);
   ops_->Convert(input.Columns(0, hidden), RowsOf(embedded_));
@@ -154,7 +151,7 @@ void EagleHead::ForwardEagle(const EagleStep& step) {
 }
 
 // states = h; input = [norm embedding, norm h].
-void EagleHead::ForwardEagle3(const EagleStep& step) {
+void EagleHead::ForwardEagle3(const HeadStep& step) {
   const int64_t hidden = config_.layer.hidden_size;
   const Tensor input = RowsOf(input_), states = RowsOf(states_);
   if (step.states.empty()) {

@@ -5,44 +5,30 @@
 //   eagle:   s = layer(fc [embedding, state]), without the layer's first norm; logits = head s
 //   eagle3:  h = fc states (own states as they are); s = layer(h), whose attention reads
 //            [norm embedding, norm h]; logits = head norm(s), over a part of the vocabulary
-// The head's position p has the target's token p + 1 and its states of p. Embeddings are the
-// target's unless the file has its own, and so is eagle's head.
-// Thread, ownership: as Model; borrows the target, which outlives it. One rank.
+// Embeddings are the target's unless the file has its own, and so is eagle's head.
+// Thread, ownership: as DraftHead.
 // Sources: Li et al. 2024, 2025; vLLM's llama_eagle and llama_eagle3 name the tensors.
 
 #include <memory>
 #include <vector>
 
 #include "engine_core/models/decoder.h"
+#include "engine_core/models/draft_head.h"
 #include "engine_core/models/eagle_config.h"
 #include "engine_core/models/model.h"
 
 namespace tandem {
 
-// Shapes: T tokens of the pass.
-struct EagleStep {
-  Tensor token_ids;  // [T] i32
-  // The states of each token are those rows of `states`: the target's ([., state_width] act), or
-  // where it is empty, the head's own of the last pass.
-  Tensor states;
-  Tensor state_rows;  // [T] i32
-  const AttentionPlan* plan = nullptr;
-  const KvCache* kv_cache = nullptr;
-};
-
-class EagleHead {
+class EagleHead final : public DraftHead {
  public:
   // context.config: config.layer. Failure: a tensor that is missing or has another shape; d2t with
   // an id that the target lacks.
   static StatusOr<std::unique_ptr<EagleHead>> Load(const LoadContext& context,
                                                    const EagleConfig& config, const Model& target);
 
-  void Forward(const EagleStep& step);
-  // logits[i, :] = of the pass's token rows[i]; -1e30 for ids that the head does not know.
-  // logits: [R, V] f32; rows: [R] i32.
-  void Logits(const Tensor& logits, const Tensor& rows);
-
-  const EagleConfig& config() const { return config_; }
+  void Forward(const HeadStep& step) override;
+  void Logits(const Tensor& logits, const Tensor& rows) override;
+  std::span<const int> state_layers() const override { return config_.state_layers; }
 
  private:
   EagleHead(const EagleConfig& config, Backend* backend, Decoder decoder)
@@ -56,8 +42,8 @@ class EagleHead {
   Status LoadIds(const LoadContext& context);
   Status LoadEagle3(const LoadContext& context);
   Status Allocate(const LoadContext& context);
-  void ForwardEagle(const EagleStep& step);
-  void ForwardEagle3(const EagleStep& step);
+  void ForwardEagle(const HeadStep& step);
+  void ForwardEagle3(const HeadStep& step);
   Tensor RowsOf(const OwnedTensor& buffer) const { return buffer.view().Rows(0, num_tokens_); }
 
   EagleConfig config_;

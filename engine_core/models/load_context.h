@@ -4,6 +4,7 @@
 // loading.
 
 #include <cstdint>
+#include <string>
 
 #include "engine_core/models/adapter_sites.h"
 #include "engine_core/models/rank_share.h"
@@ -35,6 +36,9 @@ struct LoadContext {
   SharedCommunicator* ranks = nullptr;
   bool splits_experts = false;  // the ranks have whole experts, else a share of each
   bool makes_logits = true;     // else the model is pooled, and its head is not loaded
+  // Not empty: the stage is this layer of the checkpoint alone ("model.layers.61"), without an
+  // embedding and a head. The config has one layer then, as it is.
+  std::string only_layer = {};
   // Where matrices are registered that adapters may change; null: there are no adapters.
   AdapterSites* adapter_sites = nullptr;
 

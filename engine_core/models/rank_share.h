@@ -30,6 +30,10 @@ struct RankShare {
   bool operator==(const RankShare&) const = default;
 };
 
+// Neither the first stage, which embeds, nor the last, which makes logits: a head over a model's
+// states is loaded as such.
+inline constexpr RankShare kNoEnds = {.rank = 1, .size = 3};
+
 // Where a rank stands: in which stage of the pipeline, and with which share of its layers.
 struct RankPlace {
   RankShare stage;

@@ -429,6 +429,12 @@ StatusOr<ModelConfig> ParseModelConfig(std::string_view config,
   return ParseModelConfig(config, generation_config, RulesOf);
 }
 
+StatusOr<std::unique_ptr<Stage>> LoadLayerAlone(const LoadContext& context) {
+  ASSIGN_OR_RETURN(const ArchitectureRow* row, FindRow(context.config.architecture));
+  CHECK(!context.only_layer.empty() && context.config.num_layers == 1);
+  return row->load(context);
+}
+
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context, int num_stages) {
   ASSIGN_OR_RETURN(const ArchitectureRow* row, FindRow(context.config.architecture));
   CHECK(num_stages >= 1 && num_stages <= context.config.num_layers) << num_stages;

@@ -23,6 +23,9 @@ StatusOr<ModelConfig> ReadModelConfig(const std::string& model_dir,
 // The same from text; `generation_config` may be empty.
 StatusOr<ModelConfig> ParseModelConfig(std::string_view config, std::string_view generation_config);
 
+// The layer context.only_layer of the config's architecture. REQUIRES: the config has one layer.
+StatusOr<std::unique_ptr<Stage>> LoadLayerAlone(const LoadContext& context);
+
 // Loads a model of the config's architecture in stages, or the one stage of context.stage alone.
 // REQUIRES: at most as many stages as layers.
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context, int num_stages = 1);

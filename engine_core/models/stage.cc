@@ -7,20 +7,22 @@ namespace tandem {
 StatusOr<std::unique_ptr<Stage>> Stage::Load(const LoadContext& context, DecoderOptions options,
                                              const LayerLoader& load_layer) {
   const std::string layers_prefix = options.layers + ".";
-  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(context, std::move(options)));
+  const bool is_alone = !context.only_layer.empty();
+  LoadContext ends = context;
+  if (is_alone) ends.stage = kNoEnds;
+  ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(ends, std::move(options)));
   std::vector<std::unique_ptr<Layer>> layers;
   std::vector<KvScales> kv_scales;
   const Slice slice = LayersOf(context.config.num_layers, context.stage);
   for (int64_t i = slice.begin; i < slice.end(); ++i) {
-    ASSIGN_OR_RETURN(std::unique_ptr<Layer> layer,
-                     load_layer({.idx = i, .prefix = layers_prefix + std::to_string(i)}));
+    const std::string prefix = is_alone ? context.only_layer : layers_prefix + std::to_string(i);
+    ASSIGN_OR_RETURN(std::unique_ptr<Layer> layer, load_layer({.idx = i, .prefix = prefix}));
     layers.push_back(std::move(layer));
-    ASSIGN_OR_RETURN(const KvScales scales,
-                     LoadKvScales(context, layers_prefix + std::to_string(i)));
+    ASSIGN_OR_RETURN(const KvScales scales, LoadKvScales(context, prefix));
     kv_scales.push_back(scales);
   }
   return std::unique_ptr<Stage>(new Stage(std::move(decoder), std::move(layers),
-                                          std::move(kv_scales), context.stage.is_first()));
+                                          std::move(kv_scales), ends.stage.is_first()));
 }
 
 Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidden) {

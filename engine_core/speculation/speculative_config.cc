@@ -15,7 +15,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kFlag = "--speculative-config: ";
 constexpr std::string_view kBuilt =
-    "built are ngram (also written ngram_gpu), suffix, draft_model, eagle, eagle3 and "
+    "built are ngram (also written ngram_gpu), suffix, draft_model, eagle, eagle3, mtp and "
     "medusa";
 constexpr int64_t kMaxDrafts = 128;
 // An index holds one entry per token and length.
@@ -207,9 +207,11 @@ Status SetMethod(Keys* keys) {
        {"eagle", DraftMethod::kEagle},
        {"eagle3", DraftMethod::kEagle3},
        {"medusa", DraftMethod::kMedusa}}};
+  // vLLM's spellings with a family's name mean the same.
   if (method == "mtp" || method.ends_with("_mtp")) {
-    return Refused("method ", method, " is not built: such layers of a checkpoint are not loaded; ",
-                   kBuilt);
+    keys->config.method = DraftMethod::kMtp;
+    keys->config.model = keys->model;
+    return OkStatus();
   }
   const auto row = std::ranges::find(kWithModel, method, [](const auto& r) { return r.first; });
   if (row == kWithModel.end()) return Refused("method ", method, " is not built; ", kBuilt);
@@ -245,6 +247,8 @@ StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text) {
   if (config.method == DraftMethod::kSuffix && !keys.num_drafts) {
     keys.num_drafts = config.suffix.max_tree_depth;
   }
+  // The layers that are published predict one token.
+  if (config.method == DraftMethod::kMtp && !keys.num_drafts) keys.num_drafts = 1;
   if (config.draws_drafts && !config.has_model()) {
     return Refused("draft_sample_method probabilistic is for a drafter that has a model");
   }

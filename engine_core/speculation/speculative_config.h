@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-enum class DraftMethod { kNone, kNgram, kSuffix, kDraftModel, kEagle, kEagle3, kMedusa };
+enum class DraftMethod { kNone, kNgram, kSuffix, kDraftModel, kEagle, kEagle3, kMtp, kMedusa };
 
 // Of method suffix.
 struct SuffixOptions {
@@ -35,8 +35,8 @@ struct SpeculativeConfig {
   // Fewer drafts, or none, where they would not pay (DraftPolicy).
   bool adaptive = true;
 
-  // Of the methods with a model: the drafter's folder, and the most tokens of a request that it
-  // drafts for.
+  // Of the methods with a model: the drafter's folder (of mtp empty: the target's), and the most
+  // tokens of a request that it drafts for.
   std::string model = {};
   std::optional<int32_t> max_model_len = {};
   // Of a head, which reads one token ahead: a cached block is found by the token after it too.
@@ -52,7 +52,8 @@ struct SpeculativeConfig {
   bool has_head() const { return reads_next_token() || method == DraftMethod::kMedusa; }
   // The keys and values of a position depend on the token after it.
   bool reads_next_token() const {
-    return method == DraftMethod::kEagle || method == DraftMethod::kEagle3;
+    return method == DraftMethod::kEagle || method == DraftMethod::kEagle3 ||
+           method == DraftMethod::kMtp;
   }
 };
 

@@ -77,8 +77,9 @@ bool IsBuilt(const Json& resolved) {
 // Models that are refused when they are read, and a method that vLLM has not.
 bool IsReadLater(const Json& config) {
   const std::string model = config.value("model", "");
-  // vLLM 0.33 has dropped it.
-  if (config.value("method", "") == "medusa") return true;
+  // vLLM 0.33 has dropped the one; the target's checkpoint has no layer for the other.
+  const std::string method = config.value("method", "");
+  if (method == "medusa" || method == "mtp") return true;
   return model == "ROOT/nowhere" || model == "OTHER_VOCAB" ||
          config.value("max_model_len", 0) > 512;
 }

@@ -3,8 +3,10 @@
 Usage: speculation_test.py [unittest arguments]
 """
 import json
+import math
 import os
 import pathlib
+import struct
 import subprocess
 import sys
 import tempfile
@@ -25,6 +27,29 @@ def write_medusa(folder, hidden_size, num_heads):
     header = json.dumps({f"{i}.0.linear.weight": {"dtype": "F32", "shape": [hidden_size, hidden_size],
                                                   "data_offsets": [i * size, (i + 1) * size]} for i in range(num_heads)}).encode()
     (folder / "model.safetensors").write_bytes(len(header).to_bytes(8, "little") + header + bytes(num_heads * size))
+
+
+def write_mtp(folder, config):
+    """A layer that passes on the embedding of its token: attention and MLP add nothing."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    head_dim = config.get("head_dim") or hidden // config["num_attention_heads"]
+    q_size, kv_size = (config[key] * head_dim for key in ("num_attention_heads", "num_key_value_heads"))
+    shapes = {**{norm: [hidden] for norm in ("enorm", "hnorm", "shared_head.norm", "input_layernorm", "post_attention_layernorm")},
+              "eh_proj": [hidden, 2 * hidden], "self_attn.q_proj": [q_size, hidden], "self_attn.k_proj": [kv_size, hidden],
+              "self_attn.v_proj": [kv_size, hidden], "self_attn.o_proj": [hidden, q_size],
+              "mlp.gate_proj": [inner, hidden], "mlp.up_proj": [inner, hidden], "mlp.down_proj": [hidden, inner]}
+    header, data = {}, bytearray()
+    for name, shape in shapes.items():
+        count = math.prod(shape)
+        numbers = [1.0] * count if len(shape) == 1 else [0.0] * count
+        if name == "eh_proj":
+            for i in range(hidden):
+                numbers[2 * hidden * i + i] = 1.0
+        header[f"model.layers.{config['num_hidden_layers']}.{name}.weight"] = {
+            "dtype": "F32", "shape": shape, "data_offsets": [len(data), len(data) + 4 * count]}
+        data += struct.pack(f"<{count}f", *numbers)
+    head = json.dumps(header).encode()
+    (folder / "model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + data)
 
 
 def bodies():
@@ -125,6 +150,16 @@ class Speculation(unittest.TestCase):
                     self.assertGreater(drafted, accepted)
                     self.assertEqual(drafting.total("vllm:spec_decode_num_accepted_tokens_per_pos_total"), accepted)
 
+    def test_the_layer_that_predicts_further_ahead(self):
+        with tempfile.TemporaryDirectory() as folder, Pair(model=HEADS / "target") as plain:
+            write_mtp(pathlib.Path(folder), json.loads((HEADS / "target" / "config.json").read_text()))
+            config = json.dumps({"method": "deepseek_mtp", "model": folder, "num_speculative_tokens": 2, "adaptive": False})
+            with Pair("--speculative-config", config, model=HEADS / "target") as drafting:
+                for body in bodies():
+                    with self.subTest(body=body):
+                        self.assertEqual(choices(drafting, body), choices(plain, body))
+                self.assertGreater(drafting.total("vllm:spec_decode_num_draft_tokens_total"), 0)
+
     def test_medusas_heads(self):
         # Heads of zeros over the target's table guess that the newest token comes again.
         with tempfile.TemporaryDirectory() as folder, Pair(model=HEADS / "target") as plain:
@@ -167,7 +202,7 @@ class Speculation(unittest.TestCase):
 
     def test_what_is_not_built_is_refused_by_name(self):
         for config, words in (({"method": "medusa", "num_speculative_tokens": 2}, "method medusa needs a model"),
-                              ({"method": "mtp", "num_speculative_tokens": 2}, "such layers of a checkpoint are not loaded"),
+                              ({"method": "mtp"}, "has no tensor model.layers.6.eh_proj.weight"),
                               ({"method": "eagle3", "num_speculative_tokens": 2}, "needs a model"),
                               ({"model": str(HEADS / "eagle3"), "num_speculative_tokens": 2}, "hidden_size"),
                               ({"model": str(MODEL.parents[2] / "tests/golden/models/llama_plain"), "num_speculative_tokens": 2},

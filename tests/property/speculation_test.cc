@@ -81,6 +81,7 @@ void CheckSame(const Transcript& got, const Transcript& expected) {
 struct Drafters {
   std::string model;
   std::string eagle, eagle3, medusa;
+  std::string mtp = {};  // empty: the target is no llama
 };
 
 // Heads of random numbers, which are mostly wrong.
@@ -98,19 +99,33 @@ Drafters WriteDrafters(const TempFolder& folder, const std::string& model,
                .num_heads = 7,
                .has_target_tables = true},
               5);
-  return {model, folder.PathOf("eagle"), folder.PathOf("eagle3"), folder.PathOf("medusa")};
+  Drafters drafters = {model, folder.PathOf("eagle"), folder.PathOf("eagle3"),
+                       folder.PathOf("medusa")};
+  if (target.architecture == "LlamaForCausalLM" && !target.attention_bias) {
+    WriteMtp(folder, "mtp",
+             {.hidden_size = target.hidden_size,
+              .inner_size = target.intermediate_size,
+              .q_size = target.num_heads * target.head_dim,
+              .kv_size = target.num_kv_heads * target.head_dim,
+              .num_layers = target.num_layers},
+             6);
+    drafters.mtp = folder.PathOf("mtp");
+  }
+  return drafters;
 }
 
 SpeculativeConfig DrawSpeculation(const Drafters& drafters, Dice* dice) {
   SpeculativeConfig speculation;
   speculation.method = dice->Roll(0, 2) == 0 ? DraftMethod::kSuffix : DraftMethod::kNgram;
   if (dice->Roll(0, 2) > 0) {
-    const std::pair<DraftMethod, std::string> methods[] = {
+    std::vector<std::pair<DraftMethod, std::string>> methods = {
         {DraftMethod::kDraftModel, drafters.model},
         {DraftMethod::kEagle, drafters.eagle},
         {DraftMethod::kEagle3, drafters.eagle3},
         {DraftMethod::kMedusa, drafters.medusa}};
-    const auto& [method, model] = methods[static_cast<size_t>(dice->Roll(0, 3))];
+    if (!drafters.mtp.empty()) methods.emplace_back(DraftMethod::kMtp, drafters.mtp);
+    const int32_t last = static_cast<int32_t>(methods.size()) - 1;
+    const auto& [method, model] = methods[static_cast<size_t>(dice->Roll(0, last))];
     speculation.method = method;
     speculation.model = model;
     speculation.draws_drafts = dice->Roll(0, 1) == 0;

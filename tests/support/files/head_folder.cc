@@ -121,4 +121,28 @@ void WriteMedusa(const TempFolder& folder, const std::string& name, const Medusa
   folder.Write(name + "/model.safetensors", SafetensorsBytes(MedusaTensors(shape, seed)));
 }
 
+void WriteMtp(const TempFolder& folder, const std::string& name, const MtpShape& shape,
+              uint64_t seed) {
+  const std::string layer = "model.layers." + std::to_string(shape.num_layers) + ".";
+  const int64_t hidden = shape.hidden_size, inner = shape.inner_size;
+  std::vector<FileTensor> tensors;
+  const auto add = [&](const std::string& tensor, std::vector<int64_t> sizes) {
+    tensors.push_back(
+        RandomTensor(layer + tensor + ".weight", std::move(sizes), seed + tensors.size()));
+  };
+  for (const char* norm :
+       {"enorm", "hnorm", "shared_head.norm", "input_layernorm", "post_attention_layernorm"}) {
+    add(norm, {hidden});
+  }
+  add("eh_proj", {hidden, 2 * hidden});
+  add("self_attn.q_proj", {shape.q_size, hidden});
+  add("self_attn.k_proj", {shape.kv_size, hidden});
+  add("self_attn.v_proj", {shape.kv_size, hidden});
+  add("self_attn.o_proj", {hidden, shape.q_size});
+  add("mlp.gate_proj", {inner, hidden});
+  add("mlp.up_proj", {inner, hidden});
+  add("mlp.down_proj", {hidden, inner});
+  folder.Write(name + "/model.safetensors", SafetensorsBytes(tensors));
+}
+
 }  // namespace tandem

@@ -1,7 +1,7 @@
 #pragma once
 
-// Folders of EAGLE and Medusa heads made by a test: config.json and a file of random numbers, which
-// are mostly wrong guesses. Thread: the test's own.
+// Folders of EAGLE, MTP and Medusa heads made by a test: config.json and a file of random numbers,
+// which are mostly wrong guesses. Thread: the test's own.
 
 #include <cstdint>
 #include <string>
@@ -37,5 +37,16 @@ std::string MedusaConfigText(const MedusaShape& shape);
 std::vector<FileTensor> MedusaTensors(const MedusaShape& shape, uint64_t seed);
 void WriteMedusa(const TempFolder& folder, const std::string& name, const MedusaShape& shape,
                  uint64_t seed);
+
+// A llama's sizes.
+struct MtpShape {
+  int64_t hidden_size = 0, inner_size = 0;
+  int64_t q_size = 0, kv_size = 0;  // heads * head_dim
+  int64_t num_layers = 0;           // before the one that is written
+};
+
+// The layer alone, without a config.
+void WriteMtp(const TempFolder& folder, const std::string& name, const MtpShape& shape,
+              uint64_t seed);
 
 }  // namespace tandem

@@ -1,0 +1,88 @@
+#include "engine_core/models/mtp_head.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine_core/models/registry.h"
+
+namespace tandem {
+
+StatusOr<ModelConfig> MtpConfig(const ModelConfig& target) {
+  if (target.is_uneven() || target.recurrent.num_layers() > 0 || target.is_bidirectional) {
+    return UnimplementedError("method mtp is not built for " + target.architecture);
+  }
+  ModelConfig config = target;
+  config.num_layers = 1;
+  for (std::vector<bool>* layers :
+       {&config.sliding_layers, &config.mixture_layers, &config.rope_layers}) {
+    if (!layers->empty()) *layers = {layers->back()};
+  }
+  return config;
+}
+
+StatusOr<std::unique_ptr<MtpHead>> MtpHead::Load(const LoadContext& context, int64_t num_layers,
+                                                 const Model& target) {
+  const std::string layer = "model.layers." + std::to_string(num_layers);
+  if (!context.weights.Has(layer + ".eh_proj.weight")) {
+    return InvalidArgumentError("method mtp: the checkpoint has no tensor " + layer +
+                                ".eh_proj.weight, so no layer that predicts further ahead");
+  }
+  std::unique_ptr<MtpHead> head(new MtpHead(context, target));
+  RETURN_IF_ERROR(head->LoadParts(context, layer));
+  RETURN_IF_ERROR(head->Allocate(context));
+  return head;
+}
+
+Status MtpHead::LoadParts(const LoadContext& context, const std::string& layer) {
+  const StoredMatrix joined[] = {
+      {.name = layer + ".eh_proj", .rows = hidden_, .columns = 2 * hidden_}};
+  ASSIGN_OR_RETURN(joined_, LoadLinear(context, joined));
+  ASSIGN_OR_RETURN(embedding_norm_, LoadRmsNorm(context, layer + ".enorm"));
+  ASSIGN_OR_RETURN(state_norm_, LoadRmsNorm(context, layer + ".hnorm"));
+  ASSIGN_OR_RETURN(output_norm_, LoadRmsNorm(context, layer + ".shared_head.norm"));
+  LoadContext alone = context;
+  alone.only_layer = layer;
+  ASSIGN_OR_RETURN(layer_, LoadLayerAlone(alone));
+  return OkStatus();
+}
+
+Status MtpHead::Allocate(const LoadContext& context) {
+  Device& device = context.backend.device();
+  const DType act = context.backend.activation_dtype(), res = context.backend.residual_dtype();
+  const int64_t tokens = context.limits.max_tokens, rows = context.limits.max_logits_rows;
+  ASSIGN_OR_RETURN(embedded_, device.Allocate(res, {tokens, hidden_}));
+  ASSIGN_OR_RETURN(own_states_, device.Allocate(res, {tokens, hidden_}));
+  ASSIGN_OR_RETURN(taken_, device.Allocate(act, {tokens, hidden_}));
+  ASSIGN_OR_RETURN(input_, device.Allocate(act, {tokens, 2 * hidden_}));
+  ASSIGN_OR_RETURN(states_, device.Allocate(res, {tokens, hidden_}));
+  ASSIGN_OR_RETURN(last_, device.Allocate(res, {rows, hidden_}));
+  ASSIGN_OR_RETURN(last_act_, device.Allocate(act, {rows, hidden_}));
+  return OkStatus();
+}
+
+void MtpHead::Forward(const HeadStep& step) {
+  num_tokens_ = step.token_ids.rows();
+  const Tensor embedded = RowsOf(embedded_), input = RowsOf(input_);
+  ops_->Embedding(embedded, step.token_ids, *embedding_);
+  const auto* positions = step.plan->batch().positions.Data<int32_t>();
+  for (int64_t t = 0; t < num_tokens_; ++t) {
+    if (positions[t] == 0) std::fill_n(embedded.Row<float>(t), hidden_, 0.0F);
+  }
+  const bool is_own = step.states.empty();
+  const Tensor states = RowsOf(is_own ? own_states_ : taken_);
+  ops_->GatherRows(states, is_own ? states_.view() : step.states, step.state_rows);
+  ops_->RmsNorm(input.Columns(0, hidden_), embedded, embedding_norm_.weight, epsilon_);
+  ops_->RmsNorm(input.Columns(hidden_, hidden_), states, state_norm_.weight, epsilon_);
+  ops_->Linear(RowsOf(states_), input, *joined_.weight, joined_.bias);
+  layer_->Forward({.token_ids = step.token_ids, .plan = step.plan, .kv_cache = step.kv_cache}, 0,
+                  RowsOf(states_));
+}
+
+void MtpHead::Logits(const Tensor& logits, const Tensor& rows) {
+  const Tensor last = last_.view().Rows(0, rows.rows()), x = last_act_.view().Rows(0, rows.rows());
+  ops_->GatherRows(last, states_.view(), rows);
+  ops_->RmsNorm(x, last, output_norm_.weight, epsilon_);
+  ops_->Linear(logits, x, *head_);
+}
+
+}  // namespace tandem
