@@ -239,10 +239,12 @@ void WidenTile(const void* cache, int64_t tile, int64_t padded_dim, typename Typ
   __builtin_memcpy(scales, bytes + count, kTileTokens * sizeof(float));
 }
 
-// The same of a float8 tile, whose tokens share a scale.
+// The same of a float8 tile, whose tokens share a scale. A function of its own, because inlined its
+// constants would push those of Attention to the stack.
 template <class Type>
-void WidenFloat8Tile(const void* cache, int64_t tile, int64_t padded_dim, float scale,
-                     typename Type::Element* numbers, float* scales) {
+__attribute__((noinline)) void WidenFloat8Tile(const void* cache, int64_t tile, int64_t padded_dim,
+                                               float scale, typename Type::Element* numbers,
+                                               float* scales) {
   const auto* codes = static_cast<const uint8_t*>(cache) + tile * Float8TileBytes(padded_dim);
   const int64_t count = kTileTokens * padded_dim;
   for (int64_t i = 0; i < count; i += kVecLanes) Store(numbers + i, LoadFloat8s(codes + i));
