@@ -239,12 +239,10 @@ void WidenTile(const void* cache, int64_t tile, int64_t padded_dim, typename Typ
   __builtin_memcpy(scales, bytes + count, kTileTokens * sizeof(float));
 }
 
-// The same of a float8 tile, whose tokens share a scale. A function of its own, because inlined its
-// constants would push those of Attention to the stack.
+// The same of a float8 tile, whose tokens share a scale.
 template <class Type>
-__attribute__((noinline)) void WidenFloat8Tile(const void* cache, int64_t tile, int64_t padded_dim,
-                                               float scale, typename Type::Element* numbers,
-                                               float* scales) {
+void WidenFloat8Tile(const void* cache, int64_t tile, int64_t padded_dim, float scale,
+                     typename Type::Element* numbers, float* scales) {
   const auto* codes = static_cast<const uint8_t*>(cache) + tile * Float8TileBytes(padded_dim);
   const int64_t count = kTileTokens * padded_dim;
   for (int64_t i = 0; i < count; i += kVecLanes) Store(numbers + i, LoadFloat8s(codes + i));
@@ -271,6 +269,17 @@ void TransposeTile(const uint32_t* k, int64_t padded_dim, uint32_t* v) {
       }
     }
   }
+}
+
+// An output row from its sums. A function of its own, so that Attention, which has too few
+// registers left at its end, keeps no vector on the stack.
+template <class Element>
+__attribute__((noinline)) void StoreScaled(const float* sums, float factor, int64_t size,
+                                           Element* out) {
+  ForEachVec(size, [&](int64_t i, int64_t count) {
+    // Adding zero makes -0 a 0: hidden keys may add a zero of either sign.
+    StoreN(out + i, Add(Mul(LoadN(sums + i, count), Set1(factor)), Zero()), count);
+  });
 }
 
 template <class Type>
@@ -447,15 +456,10 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
       Store(sink, Exp(Set1(task.sinks[head_of_row(row)] - scratch.maxima[row * kVecLanes])));
       total += sink[0];
     }
-    const Vec inverse = Set1(1.0f / total);
     Element* out = static_cast<Element*>(task.out) +
                    (item.first_token + row / group) * task.out_stride +
                    head_of_row(row) * task.head_dim;
-    ForEachVec(task.head_dim, [&](int64_t i, int64_t count) {
-      // Adding zero makes -0 a 0: hidden keys may add a zero of either sign.
-      const Vec value = Mul(LoadN(scratch.sums + int64_t{row} * dim + i, count), inverse);
-      StoreN(out + i, Add(value, Zero()), count);
-    });
+    StoreScaled(scratch.sums + int64_t{row} * dim, 1.0f / total, task.head_dim, out);
   }
 }
 
