@@ -241,9 +241,12 @@ TEST_CASE("engine config: what drafts need, and what needs drafts") {
   CHECK_THAT(SetupError({"model", "--device", "cuda", "--speculative-config",
                          R"({"model": "a/folder", "num_speculative_tokens": 4})"}),
              Contains("--speculative-config") && Contains("--device cuda"));
-  CHECK_THAT(SetupError({"model", "--device", "cpu", "--speculative-config",
-                         R"({"method": "mtp", "num_speculative_tokens": 4})"}),
-             Contains("mtp is not built"));
+  // Its layer is in the target's checkpoint, and predicts one token.
+  const EngineSetup mtp = setup(R"({"method": "mtp"})");
+  CHECK(mtp.runner.speculation.model == "model");
+  CHECK(mtp.runner.limits.drafts.num_speculative_tokens == 1);
+  CHECK(mtp.runner.limits.drafts.num_input_slots == 0);
+  CHECK(mtp.engine.kv_cache.hashes_next_token);
   CHECK_THAT(SetupError({"model", "--device", "cpu", "--speculative-config",
                          R"({"model": "m", "num_speculative_tokens": 4,
                              "parallel_drafting": true})"}),
