@@ -119,7 +119,7 @@ void HttpServer::BeginDrain() {
   shards_[0]->Post([this] {
     if (listener_.is_from_systemd) StopListening();
   });
-  OnEachSession(&Session::CloseIfIdleBeforeDrain);
+  OnEachSession(&Session::CloseIfIdle);
   shards_[0]->Post([this] { AdvanceDrain(); });
 }
 

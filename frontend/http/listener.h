@@ -48,8 +48,8 @@ class HttpServer {
   int port() const { return port_; }                       // the bound one; 0 with a UNIX socket
   const std::string& address() const { return address_; }  // "http://127.0.0.1:8000"
 
-  // Closes idle connections; new requests other than probes get 503. A socket from systemd is
-  // released at once: clients that connect to it wait for the next process.
+  // Closes idle connections, if they are not new; new requests other than probes get 503. A socket
+  // from systemd is released at once: clients that connect to it wait for the next process.
   void BeginDrain();
   // Stops listening and cuts open connections; the handlers' OnClosed callbacks run.
   void CloseAll();

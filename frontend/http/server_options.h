@@ -27,8 +27,8 @@ struct ServerLimits {
   double head_s = 30;            // from the first byte (or accept) to the end of the head: 408
   double body_s = 120;           // from the head to the end of the body: 408
   double write_s = 30;           // while the client reads nothing
-  double linger_s = 2;           // for a client that still sends to read a refusal
-  double retired_idle_s = 5;     // at most keep_alive_s, once another process serves
+  double linger_s = 2;  // for a client to read a refusal or, at the end, to send its first request
+  double retired_idle_s = 5;  // at most keep_alive_s, once another process serves
 };
 
 struct CorsOptions {

@@ -65,7 +65,7 @@ Session::Session(HttpServer* server, Shard* shard, int fd, std::unique_ptr<Trans
     : server_(server),
       shard_(shard),
       connection_(shard, fd, std::move(transport), [this] { PostClosed(); }),
-      came_in_drain_(server->draining()) {}
+      accepted_at_(Now()) {}
 
 Session::~Session() { server_->Remove(this); }
 
@@ -82,15 +82,15 @@ Awaitable<void> Session::Run(std::shared_ptr<Session> self) {
 }
 
 void Session::CloseIfIdle() {
-  if (idle_ && connection_.in().empty()) connection_.MarkClosed();
-}
-
-void Session::CloseIfIdleBeforeDrain() {
-  if (!came_in_drain_) CloseIfIdle();
+  if (served_one_ || Now() - accepted_at_ >= options().limits.linger_s) CloseBetweenRequests();
 }
 
 void Session::CloseIfLongIdle() {
-  if (Now() - idle_since_ >= options().limits.retired_idle_s) CloseIfIdle();
+  if (Now() - idle_since_ >= options().limits.retired_idle_s) CloseBetweenRequests();
+}
+
+void Session::CloseBetweenRequests() {
+  if (idle_ && connection_.in().empty()) connection_.MarkClosed();
 }
 
 void Session::CutUnlessAdmitted() {

@@ -27,12 +27,10 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // The connection's whole life. `self` keeps it alive.
   static Awaitable<void> Run(std::shared_ptr<Session> self);
-  // For the server's end: closes a connection that is between two requests.
+  // For the server's end: closes a connection that is between two requests, but not one that was
+  // accepted less than linger_s ago and waits for its first: that request may be under way.
   void CloseIfIdle();
-  // The same at the start of a drain, but not for a connection that came after it: it may be a
-  // probe's, whose request is under way.
-  void CloseIfIdleBeforeDrain();
-  // If it has been so for retired_idle_s.
+  // Closes a connection that has been idle for retired_idle_s.
   void CloseIfLongIdle();
   void Cut() { connection_.MarkClosed(); }
   // Cuts the connection unless a drain waits for its request.
@@ -49,6 +47,7 @@ class Session : public std::enable_shared_from_this<Session> {
     kFailed,  // refused; close once the response is sent
   };
 
+  void CloseBetweenRequests();
   Awaitable<bool> ServeOne();  // false: close the connection
   Awaitable<bool> AwaitRequest();
   Awaitable<Read> ReadHead(RequestReader& reader);
@@ -77,8 +76,8 @@ class Session : public std::enable_shared_from_this<Session> {
   HttpServer* const server_;
   Shard* const shard_;
   Connection connection_;
+  const double accepted_at_;  // monotonic
   bool served_one_ = false;
-  const bool came_in_drain_;
   bool idle_ = false;  // waiting for the first byte of a request
   double idle_since_ = 0;
   bool in_exchange_ = false;

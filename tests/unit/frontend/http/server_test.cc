@@ -638,9 +638,26 @@ TEST_CASE("new connections during a drain: probes are served, other requests get
   CHECK_FALSE(Client(busy.port()).connected());
 }
 
+TEST_CASE("a connection that is new when a drain begins gets a response") {
+  ServerOptions options;
+  options.limits.linger_s = 20;
+  BusyServer busy(BasicRoutes(), std::move(options));
+  Client asking(busy.port()), late(busy.port());
+  busy.Pass();  // both are accepted
+  busy.BeginDrain();
+  CHECK(Client(busy.port()).Get("/probe").status == 200);  // the drain has begun
+  const Reply refused = asking.Post("/echo", "{}");
+  CHECK(refused.status == 503);
+  CHECK(refused.Has("retry-after: "));
+  busy.Finish();
+  CHECK(late.Get("/probe").status == 200);
+  CHECK(Happens(busy.drained));
+}
+
 TEST_CASE("a drain keeps the connection limit") {
   ServerOptions options;
   options.limits.num_connections = 2;
+  options.limits.linger_s = 0.01;
   BusyServer busy(BasicRoutes(), std::move(options));
   busy.BeginDrain();
   Client silent(busy.port());
