@@ -123,4 +123,15 @@ std::string RandomHex(int count) {
   return HexEncode(bytes).substr(0, static_cast<size_t>(count));
 }
 
+std::string PercentDecode(std::string_view text) {
+  std::string decoded;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto byte =
+        text[i] == '%' && i + 2 < text.size() ? HexDecode(text.substr(i + 1, 2)) : std::nullopt;
+    decoded += byte ? *byte : std::string(1, text[i]);
+    if (byte) i += 2;
+  }
+  return decoded;
+}
+
 }  // namespace tandem

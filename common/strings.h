@@ -36,5 +36,7 @@ size_t FindInvalidUtf8(std::string_view text);
 std::string RandomHex(int count);
 std::string HexEncode(std::string_view bytes);
 std::optional<std::string> HexDecode(std::string_view hex);
+// "%20" -> " "; what is not such an escape stays.
+std::string PercentDecode(std::string_view text);
 
 }  // namespace tandem

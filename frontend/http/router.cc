@@ -8,21 +8,6 @@ namespace tandem {
 
 namespace {
 
-std::string PercentDecode(std::string_view text) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '%' && i + 2 < text.size()) {
-      if (const auto byte = HexDecode(text.substr(i + 1, 2))) {
-        result += *byte;
-        i += 2;
-        continue;
-      }
-    }
-    result += text[i];
-  }
-  return result;
-}
-
 // As forms encode a value: a plus sign is a blank.
 std::string DecodeQueryValue(std::string_view text) {
   std::string value(text);

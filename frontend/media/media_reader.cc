@@ -53,18 +53,6 @@ Status Unreadable(const std::string& what) {
   return DataLossError("Failed to fetch media from URL: " + what);
 }
 
-// "%20" -> " "; what is not such an escape stays.
-std::string PercentDecode(std::string_view text) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte =
-        text[i] == '%' && i + 2 < text.size() ? HexDecode(text.substr(i + 1, 2)) : std::nullopt;
-    decoded += byte ? *byte : std::string(1, text[i]);
-    if (byte) i += 2;
-  }
-  return decoded;
-}
-
 // A name, or an address without brackets.
 bool IsHost(std::string_view text) {
   const bool is_v6 = text.find("::") != text.npos || std::ranges::count(text, ':') > 1;

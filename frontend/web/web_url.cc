@@ -14,18 +14,6 @@ bool IsPlain(char c) {
          c == '~';
 }
 
-// "%40" -> "@"; what is not such an escape stays.
-std::string PercentDecode(std::string_view text) {
-  std::string decoded;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const auto byte =
-        text[i] == '%' && i + 2 < text.size() ? HexDecode(text.substr(i + 1, 2)) : std::nullopt;
-    decoded += byte ? *byte : std::string(1, text[i]);
-    if (byte) i += 2;
-  }
-  return decoded;
-}
-
 // Host and port of "host", "host:port", "[::1]:port".
 Status SplitAuthority(std::string_view authority, WebUrl* url) {
   std::string_view port;
