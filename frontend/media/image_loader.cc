@@ -144,21 +144,15 @@ Awaitable<ImageLoader::Found> ImageLoader::Find(std::string hash) {
 
 Awaitable<StatusOr<PreparedImage>> ImageLoader::Prepare(std::string bytes, ImageSpec spec) {
   using Prepared = StatusOr<PreparedImage>;
-  // As AskShard, with a callback that may come from any thread.
-  struct Answer {
-    std::optional<Prepared> value;
-    Event arrived;
+  std::function<void(std::function<void()>)> run_here = [](const std::function<void()>& ask) {
+    ask();
   };
-  const auto answer = std::make_shared<Answer>();
-  Shard* const home = Shard::Current();
-  parts_.prepare(std::move(bytes), spec, [answer, home](Prepared prepared) {
-    home->Post([answer, prepared = std::move(prepared)]() mutable {
-      answer->value.emplace(std::move(prepared));
-      answer->arrived.Set();
-    });
-  });
-  co_await answer->arrived.Wait();
-  co_return std::move(*answer->value);
+  std::function<void(std::function<void(Prepared)>)> ask =
+      [this, bytes = std::move(bytes), spec](std::function<void(Prepared)> reply) mutable {
+        parts_.prepare(std::move(bytes), spec, std::move(reply));
+      };
+  Prepared prepared = co_await AskOwner<Prepared>(std::move(run_here), std::move(ask));
+  co_return prepared;
 }
 
 }  // namespace tandem
