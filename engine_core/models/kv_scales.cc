@@ -1,7 +1,6 @@
 #include "engine_core/models/kv_scales.h"
 
 #include <cmath>
-#include <cstring>
 #include <optional>
 
 #include "engine_core/weights/packed_file.h"
@@ -12,18 +11,11 @@ namespace {
 
 // REQUIRES: a tensor of one number.
 StatusOr<float> NumberOf(const std::string& name, const StoredTensor& stored) {
-  if (stored.dtype() == "F32") {
-    float number;
-    std::memcpy(&number, stored.bytes().data(), sizeof number);
-    return number;
-  }
-  if (stored.dtype() != "BF16" && stored.dtype() != "F16") {
+  if (stored.dtype() != "F32" && stored.dtype() != "BF16" && stored.dtype() != "F16") {
     return InvalidArgumentError(name + " has dtype " + stored.dtype() +
                                 ", must be F32, BF16 or F16");
   }
-  uint16_t bits;
-  std::memcpy(&bits, stored.bytes().data(), sizeof bits);
-  return stored.dtype() == "F16" ? HalfToFloat(bits) : ToFloat(Bf16{bits});
+  return FloatsOf(stored)[0];
 }
 
 // A tensor of one number; nullopt: of more.

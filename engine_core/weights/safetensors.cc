@@ -19,6 +19,7 @@
 #include "common/shape_text.h"
 #include "engine_core/weights/json_file.h"
 #include "engine_core/weights/safetensors_header.h"
+#include "kernels/float8.h"
 
 namespace tandem {
 namespace {
@@ -247,6 +248,33 @@ StoredTensor::~StoredTensor() {
 
 int64_t StoredTensor::num_elements() const {
   return std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<int64_t>());
+}
+
+bool IsFloat(std::string_view dtype) {
+  return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F8_E4M3";
+}
+
+std::vector<float> FloatsOf(const StoredTensor& tensor) {
+  CHECK(IsFloat(tensor.dtype())) << tensor.dtype();
+  std::vector<float> numbers(static_cast<size_t>(tensor.num_elements()));
+  const std::byte* bytes = tensor.bytes().data();
+  const auto half_at = [bytes](size_t i) {
+    uint16_t half;
+    std::memcpy(&half, bytes + i * sizeof half, sizeof half);
+    return half;
+  };
+  if (tensor.dtype() == "F32") {
+    std::memcpy(numbers.data(), bytes, numbers.size() * sizeof(float));
+  } else if (tensor.dtype() == "F16") {
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = HalfToFloat(half_at(i));
+  } else if (tensor.dtype() == "BF16") {
+    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = ToFloat(Bf16{half_at(i)});
+  } else {
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      numbers[i] = Float8ToFloat(static_cast<uint8_t>(bytes[i]));
+    }
+  }
+  return numbers;
 }
 
 StatusOr<StoredTensor> Weights::GetStored(std::string_view name) {

@@ -73,6 +73,11 @@ class StoredTensor {
   std::span<const std::byte> bytes_;
 };
 
+// Whether FloatsOf reads this type: F32, F16, BF16 or F8_E4M3.
+bool IsFloat(std::string_view dtype);
+// The numbers of a tensor. REQUIRES: IsFloat.
+std::vector<float> FloatsOf(const StoredTensor& tensor);
+
 class PackedFile;
 class PackedFileWriter;
 

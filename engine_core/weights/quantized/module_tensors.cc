@@ -1,20 +1,9 @@
 #include "engine_core/weights/quantized/module_tensors.h"
 
-#include <cstring>
-
 #include "common/shape_text.h"
 #include "engine_core/weights/quantized/code_words.h"
-#include "kernels/float8.h"
 
 namespace tandem {
-namespace {
-
-bool IsFloat(std::string_view dtype) {
-  return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F8_E4M3";
-}
-
-}  // namespace
-
 Status ModuleTensors::Error(std::string_view suffix, const std::string& problem) const {
   return InvalidArgumentError("tensor " + NameOf(suffix) + " " + problem);
 }
@@ -73,29 +62,6 @@ StatusOr<std::vector<uint32_t>> ModuleTensors::Words(std::string_view suffix,
                                                      std::initializer_list<int64_t> shape) const {
   ASSIGN_OR_RETURN(const StoredTensor tensor, Get(suffix, "I32", shape));
   return WordsOf(tensor);
-}
-
-std::vector<float> FloatsOf(const StoredTensor& tensor) {
-  CHECK(IsFloat(tensor.dtype())) << tensor.dtype();
-  std::vector<float> numbers(static_cast<size_t>(tensor.num_elements()));
-  const std::byte* bytes = tensor.bytes().data();
-  const auto half_at = [bytes](size_t i) {
-    uint16_t half;
-    std::memcpy(&half, bytes + i * sizeof half, sizeof half);
-    return half;
-  };
-  if (tensor.dtype() == "F32") {
-    std::memcpy(numbers.data(), bytes, numbers.size() * sizeof(float));
-  } else if (tensor.dtype() == "F16") {
-    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = HalfToFloat(half_at(i));
-  } else if (tensor.dtype() == "BF16") {
-    for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = ToFloat(Bf16{half_at(i)});
-  } else {
-    for (size_t i = 0; i < numbers.size(); ++i) {
-      numbers[i] = Float8ToFloat(static_cast<uint8_t>(bytes[i]));
-    }
-  }
-  return numbers;
 }
 
 }  // namespace tandem

@@ -49,7 +49,4 @@ class ModuleTensors {
   std::string module_;
 };
 
-// The numbers of a tensor of F32, F16, BF16 or F8_E4M3. REQUIRES: one of these.
-std::vector<float> FloatsOf(const StoredTensor& tensor);
-
 }  // namespace tandem
