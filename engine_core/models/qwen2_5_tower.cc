@@ -70,12 +70,7 @@ StatusOr<std::unique_ptr<VisionTower>> Qwen25Tower::Load(const LoadContext& cont
                                  .down = "mlp.down_proj",
                                  .norm1 = "norm1",
                                  .norm2 = "norm2"};
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    ASSIGN_OR_RETURN(
-        TowerLayer layer,
-        LoadTowerLayer(context, shape, prefix + ".blocks." + std::to_string(i), names));
-    tower->layers_.push_back(std::move(layer));
-  }
+  ASSIGN_OR_RETURN(tower->layers_, LoadTowerLayers(context, shape, prefix + ".blocks.", names));
   const std::string merger = prefix + ".merger.";
   ASSIGN_OR_RETURN(tower->merger_,
                    LoadPatchMerger(context, config, merger + "ln_q", merger + "mlp.0",

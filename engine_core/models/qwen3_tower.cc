@@ -41,16 +41,12 @@ class Qwen3Tower final : public VisionTower {
 
 StatusOr<std::unique_ptr<VisionTower>> Qwen3Tower::Load(const LoadContext& context) {
   const VisionConfig& config = context.config.vision;
-  const Activation* activation = FindTowerActivation(config.hidden_act);
-  if (activation == nullptr || *activation == Activation::kSiluAndMul) {
-    return UnimplementedError("hidden_act " + config.hidden_act +
-                              " of the vision tower must be gelu_pytorch_tanh or gelu");
-  }
+  ASSIGN_OR_RETURN(const Activation activation, UngatedActivation(config));
   const TowerShape shape = {.hidden = config.hidden_size,
                             .inner = config.intermediate_size,
                             .num_heads = config.num_heads,
                             .norm_epsilon = 1e-6f,
-                            .activation = *activation};
+                            .activation = activation};
   const std::string prefix = QwenTowerPrefix(context.weights);
   auto tower = std::unique_ptr<Qwen3Tower>(new Qwen3Tower(context, shape));
   ASSIGN_OR_RETURN(
@@ -66,12 +62,7 @@ StatusOr<std::unique_ptr<VisionTower>> Qwen3Tower::Load(const LoadContext& conte
                                  .down = "mlp.linear_fc2",
                                  .norm1 = "norm1",
                                  .norm2 = "norm2"};
-  for (int64_t i = 0; i < config.num_layers; ++i) {
-    ASSIGN_OR_RETURN(
-        TowerLayer layer,
-        LoadTowerLayer(context, shape, prefix + ".blocks." + std::to_string(i), names));
-    tower->layers_.push_back(std::move(layer));
-  }
+  ASSIGN_OR_RETURN(tower->layers_, LoadTowerLayers(context, shape, prefix + ".blocks.", names));
   const auto load_merger = [&](const std::string& name, bool norms_merged) {
     return LoadPatchMerger(context, config, name + ".norm", name + ".linear_fc1",
                            name + ".linear_fc2", norms_merged, /*has_rms_norm=*/false);

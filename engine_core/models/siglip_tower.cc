@@ -66,17 +66,13 @@ Status CheckWindows(const ModelConfig& config) {
 
 StatusOr<std::unique_ptr<VisionTower>> SiglipTower::Load(const LoadContext& context) {
   const VisionConfig& config = context.config.vision;
-  const Activation* activation = FindTowerActivation(config.hidden_act);
-  if (activation == nullptr || *activation == Activation::kSiluAndMul) {
-    return UnimplementedError("hidden_act " + config.hidden_act +
-                              " of the vision tower must be gelu_pytorch_tanh or gelu");
-  }
+  ASSIGN_OR_RETURN(const Activation activation, UngatedActivation(config));
   RETURN_IF_ERROR(CheckWindows(context.config));
   const TowerShape shape = {.hidden = config.hidden_size,
                             .inner = config.intermediate_size,
                             .num_heads = config.num_heads,
                             .norm_epsilon = static_cast<float>(config.norm_epsilon),
-                            .activation = *activation};
+                            .activation = activation};
   auto tower = std::unique_ptr<SiglipTower>(new SiglipTower(context, shape));
   RETURN_IF_ERROR(tower->LoadLayers(context));
   RETURN_IF_ERROR(tower->LoadProjection(context));
@@ -102,12 +98,7 @@ Status SiglipTower::LoadLayers(const LoadContext& context) {
       .down = "mlp.fc2",
       .norm1 = "layer_norm1",
       .norm2 = "layer_norm2"};
-  for (int64_t i = 0; i < config_.num_layers; ++i) {
-    ASSIGN_OR_RETURN(
-        TowerLayer layer,
-        LoadTowerLayer(context, shape_, prefix + "encoder.layers." + std::to_string(i), names));
-    layers_.push_back(std::move(layer));
-  }
+  ASSIGN_OR_RETURN(layers_, LoadTowerLayers(context, shape_, prefix + "encoder.layers.", names));
   ASSIGN_OR_RETURN(last_norm_, LoadTowerNorm(context, prefix + "post_layernorm", hidden));
   return OkStatus();
 }

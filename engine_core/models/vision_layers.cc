@@ -34,27 +34,21 @@ StatusOr<std::vector<float>> ReadNumbers(Weights* weights, const std::string& na
   const int64_t rows = shape[0];
   const int64_t columns =
       std::accumulate(shape.begin() + 1, shape.end(), int64_t{1}, std::multiplies<>());
-  std::vector<float> numbers(static_cast<size_t>(rows * columns));
-  const Tensor out(numbers.data(), DType::kF32, {rows, columns});
   const StatusOr<StoredTensor> stored = weights->GetStored(name);
   if (!stored.ok()) {  // weights that are not files
     ASSIGN_OR_RETURN(const WeightTensor made, weights->Get(name, rows, columns));
-    ConvertTensor(out, made.view());
+    std::vector<float> numbers(static_cast<size_t>(rows * columns));
+    ConvertTensor(Tensor(numbers.data(), DType::kF32, {rows, columns}), made.view());
     return numbers;
   }
-  constexpr std::pair<const char*, DType> kTypes[] = {
-      {"F32", DType::kF32}, {"F16", DType::kF16}, {"BF16", DType::kBf16}};
-  const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                  [&](const auto& t) { return t.first == stored->dtype(); });
+  const std::string& type = stored->dtype();
   const bool is_flat = stored->shape() == std::vector<int64_t>{rows, columns};
-  if (type == std::end(kTypes) || (stored->shape() != shape && !is_flat)) {
-    return InvalidArgumentError("tensor " + name + " of type " + stored->dtype() +
+  if ((type != "F32" && type != "F16" && type != "BF16") ||
+      (stored->shape() != shape && !is_flat)) {
+    return InvalidArgumentError("tensor " + name + " of type " + type +
                                 " has another type or shape than the config needs");
   }
-  // The file's bytes are not aligned.
-  std::vector<std::byte> copy(stored->bytes().begin(), stored->bytes().end());
-  ConvertTensor(out, Tensor(copy.data(), type->second, {rows, columns}));
-  return numbers;
+  return FloatsOf(*stored);
 }
 
 }  // namespace
@@ -82,6 +76,8 @@ StatusOr<NormLayer> LoadTowerNorm(const LoadContext& context, const std::string&
   return norm;
 }
 
+namespace {
+
 StatusOr<TowerLayer> LoadTowerLayer(const LoadContext& context, const TowerShape& shape,
                                     const std::string& prefix, const TowerLayerNames& names) {
   const auto under = [&](const std::vector<std::string>& parts) {
@@ -102,6 +98,21 @@ StatusOr<TowerLayer> LoadTowerLayer(const LoadContext& context, const TowerShape
                                              hidden, is_gated));
   ASSIGN_OR_RETURN(layer.down, LoadTowerLinear(context, under({names.down}), hidden, inner));
   return layer;
+}
+
+}  // namespace
+
+StatusOr<std::vector<TowerLayer>> LoadTowerLayers(const LoadContext& context,
+                                                  const TowerShape& shape,
+                                                  const std::string& prefix,
+                                                  const TowerLayerNames& names) {
+  std::vector<TowerLayer> layers;
+  for (int64_t i = 0; i < context.config.vision.num_layers; ++i) {
+    ASSIGN_OR_RETURN(TowerLayer layer,
+                     LoadTowerLayer(context, shape, prefix + std::to_string(i), names));
+    layers.push_back(std::move(layer));
+  }
+  return layers;
 }
 
 StatusOr<LinearLayer> LoadPatchProjection(const LoadContext& context, const std::string& name,
@@ -158,14 +169,11 @@ StatusOr<OwnedTensor> LoadTable(const LoadContext& context, const std::string& n
   });
 }
 
-const Activation* FindTowerActivation(const std::string& name) {
-  static constexpr std::pair<const char*, Activation> kNames[] = {
-      {"gelu", Activation::kErfGelu},
-      {"gelu_pytorch_tanh", Activation::kGelu},
-      {"silu", Activation::kSiluAndMul}};
-  const auto* found = std::find_if(std::begin(kNames), std::end(kNames),
-                                   [&](const auto& row) { return row.first == name; });
-  return found == std::end(kNames) ? nullptr : &found->second;
+StatusOr<Activation> UngatedActivation(const VisionConfig& config) {
+  if (config.hidden_act == "gelu") return Activation::kErfGelu;
+  if (config.hidden_act == "gelu_pytorch_tanh") return Activation::kGelu;
+  return UnimplementedError("hidden_act " + config.hidden_act +
+                            " of the vision tower must be gelu_pytorch_tanh or gelu");
 }
 
 StatusOr<TowerWindows> TowerWindows::Create(Backend* backend, const TowerShape& shape,

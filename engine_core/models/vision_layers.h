@@ -45,8 +45,11 @@ StatusOr<LinearLayer> LoadTowerLinear(const LoadContext& context,
                                       int64_t columns, bool is_gated = false);
 StatusOr<NormLayer> LoadTowerNorm(const LoadContext& context, const std::string& name, int64_t size,
                                   bool has_rms_norm = false);
-StatusOr<TowerLayer> LoadTowerLayer(const LoadContext& context, const TowerShape& shape,
-                                    const std::string& prefix, const TowerLayerNames& names);
+// prefix: what comes before a layer's number.
+StatusOr<std::vector<TowerLayer>> LoadTowerLayers(const LoadContext& context,
+                                                  const TowerShape& shape,
+                                                  const std::string& prefix,
+                                                  const TowerLayerNames& names);
 // A matrix stored with more dimensions, [rows, ...] of `columns` numbers each.
 StatusOr<LinearLayer> LoadPatchProjection(const LoadContext& context, const std::string& name,
                                           int64_t rows, const std::vector<int64_t>& dimensions,
@@ -57,8 +60,8 @@ StatusOr<LinearLayer> LoadTransposed(const LoadContext& context, const std::stri
 // A table [rows, columns] as float32.
 StatusOr<OwnedTensor> LoadTable(const LoadContext& context, const std::string& name, int64_t rows,
                                 int64_t columns);
-// The activation of that name in config.json; null: it is not one of these.
-const Activation* FindTowerActivation(const std::string& name);
+// The activation of an MLP without a gate. UNIMPLEMENTED: config.json names another one.
+StatusOr<Activation> UngatedActivation(const VisionConfig& config);
 
 // Runs of patches that see each other; together they are all patches.
 class TowerWindows {
