@@ -7,6 +7,9 @@
 
 #include <span>
 
+#include "common/status.h"
+#include "engine_core/models/load_context.h"
+#include "kernels/ops.h"
 #include "kernels/paged_kv.h"
 #include "kernels/tensor.h"
 
@@ -32,6 +35,23 @@ class DraftHead {
   // After how many layers the target's states are taken, side by side; empty: after all of them and
   // the last norm.
   virtual std::span<const int> state_layers() const = 0;
+};
+
+// What a head keeps between its passes, and room for one. R: max_logits_rows.
+struct HeadMemory {
+  // state_width: columns of the target's states.
+  static StatusOr<HeadMemory> Allocate(const LoadContext& context, int64_t state_width);
+
+  // The states that the step's tokens take: `taken` or, of the head's own, `own_states`.
+  Tensor TakeStates(Ops* ops, const HeadStep& step) const;
+
+  OwnedTensor embedded;    // [T, H] res
+  OwnedTensor own_states;  // [T, H] res, the rows that a pass takes of the last one
+  OwnedTensor taken;       // [T, state_width] act
+  OwnedTensor input;       // [T, 2 H] act
+  OwnedTensor states;      // [T, H] res: of the layer, until the next pass
+  OwnedTensor last;        // [R, H] res
+  OwnedTensor last_act;    // [R, H] act
 };
 
 }  // namespace tandem

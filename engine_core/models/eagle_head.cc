@@ -98,39 +98,26 @@ Status EagleHead::LoadIds(const LoadContext& context) {
 }
 
 Status EagleHead::Allocate(const LoadContext& context) {
-  Device& device = context.backend.device();
-  const DType act = context.backend.activation_dtype(), res = context.backend.residual_dtype();
-  const int64_t tokens = context.limits.max_tokens, rows = context.limits.max_logits_rows;
-  const int64_t hidden = context.config.hidden_size;
-  ASSIGN_OR_RETURN(embedded_, device.Allocate(res, {tokens, hidden}));
-  ASSIGN_OR_RETURN(own_states_, device.Allocate(res, {tokens, hidden}));
-  ASSIGN_OR_RETURN(taken_, device.Allocate(act, {tokens, config_.state_width()}));
-  ASSIGN_OR_RETURN(input_, device.Allocate(act, {tokens, 2 * hidden}));
-  ASSIGN_OR_RETURN(states_, device.Allocate(res, {tokens, hidden}));
-  ASSIGN_OR_RETURN(last_, device.Allocate(res, {rows, hidden}));
-  ASSIGN_OR_RETURN(last_act_, device.Allocate(act, {rows, hidden}));
-  if (!target_ids_.empty()) {
-    ASSIGN_OR_RETURN(draft_logits_, device.Allocate(DType::kF32, {rows, config_.draft_vocab_size}));
-  }
+  ASSIGN_OR_RETURN(memory_, HeadMemory::Allocate(context, config_.state_width()));
+  if (target_ids_.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(draft_logits_,
+                   context.backend.device().Allocate(
+                       DType::kF32, {context.limits.max_logits_rows, config_.draft_vocab_size}));
   return OkStatus();
 }
 
 void EagleHead::Forward(const HeadStep& step) {
   num_tokens_ = step.token_ids.rows();
-  ops_->Embedding(RowsOf(embedded_), step.token_ids, *embedding_);
-  if (step.states.empty()) {
-    ops_->GatherRows(RowsOf(own_states_), states_, step.state_rows);
-  } else {
-    ops_->GatherRows(RowsOf(taken_), step.states, step.state_rows);
-  }
+  ops_->Embedding(RowsOf(memory_.embedded), step.token_ids, *embedding_);
+  const Tensor taken = memory_.TakeStates(ops_, step);
   const LayerKv kv = step.kv_cache->layer(0);
-  const Tensor states = RowsOf(states_);
+  const Tensor states = RowsOf(memory_.states);
   if (is_eagle3()) {
-    ForwardEagle3(step);
+    ForwardEagle3(taken, step.states.empty());
     decoder_.Continue(states);
-    decoder_.AttendTo(RowsOf(input_), attention_, kv, *step.plan);
+    decoder_.AttendTo(RowsOf(memory_.input), attention_, kv, *step.plan);
   } else {
-    ForwardEagle(step);
+    ForwardEagle(taken);
     decoder_.Continue(states);
     decoder_.Norm({});
     decoder_.Attend(attention_, kv, *step.plan);
@@ -141,25 +128,24 @@ void EagleHead::Forward(const HeadStep& step) {
 }
 
 // states = fc [embedding, state].
-void EagleHead::ForwardEagle(const HeadStep& step) {
+void EagleHead::ForwardEagle(const Tensor& taken) {
   const int64_t hidden = config_.layer.hidden_size;
-  const Tensor input = RowsOf(input_);
-  ops_->Convert(input.Columns(0, hidden), RowsOf(embedded_));
-  ops_->Convert(input.Columns(hidden, hidden),
-                step.states.empty() ? RowsOf(own_states_) : RowsOf(taken_));
-  ops_->Linear(RowsOf(states_), input, *fc_.weight, fc_.bias);
+  const Tensor input = RowsOf(memory_.input);
+  ops_->Convert(input.Columns(0, hidden), RowsOf(memory_.embedded));
+  ops_->Convert(input.Columns(hidden, hidden), taken);
+  ops_->Linear(RowsOf(memory_.states), input, *fc_.weight, fc_.bias);
 }
 
 // states = h; input = [norm embedding, norm h].
-void EagleHead::ForwardEagle3(const HeadStep& step) {
+void EagleHead::ForwardEagle3(const Tensor& taken, bool is_own) {
   const int64_t hidden = config_.layer.hidden_size;
-  const Tensor input = RowsOf(input_), states = RowsOf(states_);
-  if (step.states.empty()) {
-    ops_->Convert(states, RowsOf(own_states_));
+  const Tensor input = RowsOf(memory_.input), states = RowsOf(memory_.states);
+  if (is_own) {
+    ops_->Convert(states, taken);
   } else {
-    ops_->Linear(states, RowsOf(taken_), *fc_.weight, fc_.bias);
+    ops_->Linear(states, taken, *fc_.weight, fc_.bias);
   }
-  ops_->RmsNorm(input.Columns(0, hidden), RowsOf(embedded_), input_norm_.weight, epsilon_);
+  ops_->RmsNorm(input.Columns(0, hidden), RowsOf(memory_.embedded), input_norm_.weight, epsilon_);
   ops_->RmsNorm(input.Columns(hidden, hidden), states, state_norm_.weight, epsilon_);
   if (config_.norm_before_residual) {
     ops_->RmsNorm(states, states, state_norm_.weight, epsilon_);
@@ -168,8 +154,9 @@ void EagleHead::ForwardEagle3(const HeadStep& step) {
 
 void EagleHead::Logits(const Tensor& logits, const Tensor& rows) {
   const int64_t count = rows.rows();
-  const Tensor last = last_.view().Rows(0, count), x = last_act_.view().Rows(0, count);
-  ops_->GatherRows(last, states_.view(), rows);
+  const Tensor last = memory_.last.view().Rows(0, count),
+               x = memory_.last_act.view().Rows(0, count);
+  ops_->GatherRows(last, memory_.states.view(), rows);
   if (is_eagle3() && !config_.norm_output) {
     ops_->RmsNorm(x, last, output_norm_.weight, epsilon_);
   } else {

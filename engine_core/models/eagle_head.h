@@ -42,8 +42,9 @@ class EagleHead final : public DraftHead {
   Status LoadIds(const LoadContext& context);
   Status LoadEagle3(const LoadContext& context);
   Status Allocate(const LoadContext& context);
-  void ForwardEagle(const HeadStep& step);
-  void ForwardEagle3(const HeadStep& step);
+  // taken: of HeadMemory::TakeStates.
+  void ForwardEagle(const Tensor& taken);
+  void ForwardEagle3(const Tensor& taken, bool is_own);
   Tensor RowsOf(const OwnedTensor& buffer) const { return buffer.view().Rows(0, num_tokens_); }
 
   EagleConfig config_;
@@ -61,14 +62,8 @@ class EagleHead final : public DraftHead {
   MlpLayer mlp_;
   std::vector<int32_t> target_ids_;  // of the draft vocabulary; empty: they are the target's
 
-  int64_t num_tokens_ = 0;    // of this pass
-  OwnedTensor embedded_;      // [T, H] res
-  OwnedTensor own_states_;    // [T, H] res, the rows that this pass takes of the last one
-  OwnedTensor taken_;         // [T, state_width] act
-  OwnedTensor input_;         // [T, 2 H] act
-  OwnedTensor states_;        // [T, H] res: of fc, then of the layer, until the next pass
-  OwnedTensor last_;          // [max_logits_rows, H] res
-  OwnedTensor last_act_;      // [max_logits_rows, H] act
+  int64_t num_tokens_ = 0;  // of this pass
+  HeadMemory memory_;
   OwnedTensor draft_logits_;  // [max_logits_rows, draft V] f32, with target_ids_
 };
 

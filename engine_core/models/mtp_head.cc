@@ -29,7 +29,7 @@ StatusOr<std::unique_ptr<MtpHead>> MtpHead::Load(const LoadContext& context, int
   }
   std::unique_ptr<MtpHead> head(new MtpHead(context, target));
   RETURN_IF_ERROR(head->LoadParts(context, layer));
-  RETURN_IF_ERROR(head->Allocate(context));
+  ASSIGN_OR_RETURN(head->memory_, HeadMemory::Allocate(context, context.config.hidden_size));
   return head;
 }
 
@@ -46,41 +46,26 @@ Status MtpHead::LoadParts(const LoadContext& context, const std::string& layer) 
   return OkStatus();
 }
 
-Status MtpHead::Allocate(const LoadContext& context) {
-  Device& device = context.backend.device();
-  const DType act = context.backend.activation_dtype(), res = context.backend.residual_dtype();
-  const int64_t tokens = context.limits.max_tokens, rows = context.limits.max_logits_rows;
-  ASSIGN_OR_RETURN(embedded_, device.Allocate(res, {tokens, hidden_}));
-  ASSIGN_OR_RETURN(own_states_, device.Allocate(res, {tokens, hidden_}));
-  ASSIGN_OR_RETURN(taken_, device.Allocate(act, {tokens, hidden_}));
-  ASSIGN_OR_RETURN(input_, device.Allocate(act, {tokens, 2 * hidden_}));
-  ASSIGN_OR_RETURN(states_, device.Allocate(res, {tokens, hidden_}));
-  ASSIGN_OR_RETURN(last_, device.Allocate(res, {rows, hidden_}));
-  ASSIGN_OR_RETURN(last_act_, device.Allocate(act, {rows, hidden_}));
-  return OkStatus();
-}
-
 void MtpHead::Forward(const HeadStep& step) {
   num_tokens_ = step.token_ids.rows();
-  const Tensor embedded = RowsOf(embedded_), input = RowsOf(input_);
+  const Tensor embedded = RowsOf(memory_.embedded), input = RowsOf(memory_.input);
   ops_->Embedding(embedded, step.token_ids, *embedding_);
   const auto* positions = step.plan->batch().positions.Data<int32_t>();
   for (int64_t t = 0; t < num_tokens_; ++t) {
     if (positions[t] == 0) std::fill_n(embedded.Row<float>(t), hidden_, 0.0F);
   }
-  const bool is_own = step.states.empty();
-  const Tensor states = RowsOf(is_own ? own_states_ : taken_);
-  ops_->GatherRows(states, is_own ? states_.view() : step.states, step.state_rows);
+  const Tensor taken = memory_.TakeStates(ops_, step);
   ops_->RmsNorm(input.Columns(0, hidden_), embedded, embedding_norm_.weight, epsilon_);
-  ops_->RmsNorm(input.Columns(hidden_, hidden_), states, state_norm_.weight, epsilon_);
-  ops_->Linear(RowsOf(states_), input, *joined_.weight, joined_.bias);
+  ops_->RmsNorm(input.Columns(hidden_, hidden_), taken, state_norm_.weight, epsilon_);
+  ops_->Linear(RowsOf(memory_.states), input, *joined_.weight, joined_.bias);
   layer_->Forward({.token_ids = step.token_ids, .plan = step.plan, .kv_cache = step.kv_cache}, 0,
-                  RowsOf(states_));
+                  RowsOf(memory_.states));
 }
 
 void MtpHead::Logits(const Tensor& logits, const Tensor& rows) {
-  const Tensor last = last_.view().Rows(0, rows.rows()), x = last_act_.view().Rows(0, rows.rows());
-  ops_->GatherRows(last, states_.view(), rows);
+  const Tensor last = memory_.last.view().Rows(0, rows.rows()),
+               x = memory_.last_act.view().Rows(0, rows.rows());
+  ops_->GatherRows(last, memory_.states.view(), rows);
   ops_->RmsNorm(x, last, output_norm_.weight, epsilon_);
   ops_->Linear(logits, x, *head_);
 }

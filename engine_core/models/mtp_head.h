@@ -40,7 +40,6 @@ class MtpHead final : public DraftHead {
         head_(&target.head()) {}
 
   Status LoadParts(const LoadContext& context, const std::string& layer);
-  Status Allocate(const LoadContext& context);
   Tensor RowsOf(const OwnedTensor& buffer) const { return buffer.view().Rows(0, num_tokens_); }
 
   Ops* ops_;
@@ -53,13 +52,7 @@ class MtpHead final : public DraftHead {
   std::unique_ptr<Stage> layer_;
 
   int64_t num_tokens_ = 0;  // of this pass
-  OwnedTensor embedded_;    // [T, H] res
-  OwnedTensor own_states_;  // [T, H] res, the rows that this pass takes of the last one
-  OwnedTensor taken_;       // [T, H] act
-  OwnedTensor input_;       // [T, 2 H] act
-  OwnedTensor states_;      // [T, H] res: before the layer, then after it, until the next pass
-  OwnedTensor last_;        // [max_logits_rows, H] res
-  OwnedTensor last_act_;    // [max_logits_rows, H] act
+  HeadMemory memory_;
 };
 
 }  // namespace tandem
