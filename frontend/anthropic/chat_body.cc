@@ -9,11 +9,6 @@
 namespace tandem {
 namespace {
 
-const Json* Find(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
 const std::string& TextOf(const Json& block) { return block["text"].get_ref<const std::string&>(); }
 
 // Clients put a line for their provider's accounts into the system prompt; it differs from request

@@ -14,19 +14,9 @@ Status WrongForm(const std::string& where, std::string_view must_be) {
   return InvalidArgumentError(where + std::string(must_be));
 }
 
-Status WrongType(const std::string& where, std::string_view must_be, const Json& value) {
-  return WrongForm(where,
-                   "must be " + std::string(must_be) + ", got " + std::string(JsonTypeName(value)));
-}
-
 // A value that has the right form and is not served.
 Status Refuse(const char* field, std::string message) {
   return InvalidArgumentError(std::move(message)).WithParam(field);
-}
-
-const Json* Find(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
 bool IsText(const Json* value) { return value != nullptr && value->is_string(); }

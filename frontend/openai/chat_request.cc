@@ -9,16 +9,6 @@
 namespace tandem {
 namespace {
 
-Status WrongType(std::string_view where, std::string_view must_be, const Json& value) {
-  return InvalidArgumentError(std::string(where) + "must be " + std::string(must_be) + ", got " +
-                              std::string(JsonTypeName(value)));
-}
-
-const Json* Find(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
 Status CheckToolCalls(const std::string& where, const Json& calls) {
   if (!calls.is_array()) return WrongType(where, "a list", calls);
   for (const Json& call : calls) {

@@ -8,11 +8,6 @@
 namespace tandem {
 namespace {
 
-const Json* Find(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
 Status Wrong(const char* what) { return InvalidArgumentError(std::string("must ") + what); }
 
 StatusOr<GeneratedTokens::Choice> ReadChoice(const Json& value) {

@@ -10,13 +10,8 @@
 namespace tandem {
 namespace {
 
-Status WrongType(std::string_view must_be, const Json& value) {
-  return InvalidArgumentError("must be " + std::string(must_be) + ", got " +
-                              std::string(JsonTypeName(value)));
-}
-
 Status ParseObject(Json& value, JsonDocument* out) {
-  if (!value.is_object()) return WrongType("an object", value);
+  if (!value.is_object()) return WrongType("", "an object", value);
   *out = JsonDocument(std::move(value));
   return OkStatus();
 }
@@ -29,11 +24,11 @@ Status ParseStop(Json& value, GenerationRequest* out) {
     out->stop = {value.get<std::string>()};
   } else if (value.is_array()) {
     for (const Json& item : value) {
-      if (!item.is_string()) return WrongType(must_be, item);
+      if (!item.is_string()) return WrongType("", must_be, item);
       out->stop.push_back(item.get<std::string>());
     }
   } else {
-    return WrongType(must_be, value);
+    return WrongType("", must_be, value);
   }
   for (const std::string& stop : out->stop) {
     if (stop.empty()) return ValueError("stop", "must not contain an empty string", stop);
@@ -42,7 +37,7 @@ Status ParseStop(Json& value, GenerationRequest* out) {
 }
 
 Status ParseLogitBias(Json& value, GenerationRequest* out) {
-  if (!value.is_object()) return WrongType("an object", value);
+  if (!value.is_object()) return WrongType("", "an object", value);
   out->logit_bias.emplace();
   for (auto it = value.begin(); it != value.end(); ++it) {
     const std::string& key = it.key();
@@ -51,14 +46,14 @@ Status ParseLogitBias(Json& value, GenerationRequest* out) {
       return ValueError("logit_bias", "must have token ids as keys", key);
     }
     double bias = 0;
-    if (!ReadValue(*it, &bias).empty()) return WrongType("an object of numbers", *it);
+    if (!ReadValue(*it, &bias).empty()) return WrongType("", "an object of numbers", *it);
     (*out->logit_bias)[*token] = std::clamp(bias, -kMaxLogitBias, kMaxLogitBias);
   }
   return OkStatus();
 }
 
 Status ParseStreamOptions(Json& value, GenerationRequest* out) {
-  if (!value.is_object()) return WrongType("an object", value);
+  if (!value.is_object()) return WrongType("", "an object", value);
   StreamOptions options;
   const std::pair<const char*, bool*> flags[] = {
       {"include_usage", &options.include_usage},
@@ -66,7 +61,7 @@ Status ParseStreamOptions(Json& value, GenerationRequest* out) {
   for (const auto& [name, flag] : flags) {
     const auto it = value.find(name);
     if (it == value.end() || it->is_null()) continue;
-    if (!ReadValue(*it, flag).empty()) return WrongType("an object of booleans", *it);
+    if (!ReadValue(*it, flag).empty()) return WrongType("", "an object of booleans", *it);
   }
   out->stream_options = options;
   return OkStatus();
@@ -82,19 +77,19 @@ Status ParseEcTransferParams(Json& value, GenerationRequest* out) {
 
 Status ParseXargs(Json& value, GenerationRequest* out) {
   const std::string must_be = "an object of strings, numbers or lists of them";
-  if (!value.is_object()) return WrongType(must_be, value);
+  if (!value.is_object()) return WrongType("", must_be, value);
   const auto is_scalar = [](const Json& item) { return item.is_string() || item.is_number(); };
   for (const Json& item : value) {
     const bool good =
         is_scalar(item) || (item.is_array() && std::all_of(item.begin(), item.end(), is_scalar));
-    if (!good) return WrongType(must_be, item);
+    if (!good) return WrongType("", must_be, item);
   }
   out->vllm_xargs = JsonDocument(std::move(value));
   return OkStatus();
 }
 
 Status ParseRepetitionDetection(Json& value, GenerationRequest* out) {
-  if (!value.is_object()) return WrongType("an object", value);
+  if (!value.is_object()) return WrongType("", "an object", value);
   RepetitionDetection rule;
   const std::pair<const char*, int64_t*> numbers[] = {{"max_pattern_size", &rule.max_pattern_size},
                                                       {"min_pattern_size", &rule.min_pattern_size},
@@ -104,7 +99,8 @@ Status ParseRepetitionDetection(Json& value, GenerationRequest* out) {
     if (it == value.end() || it->is_null()) continue;
     int64_t lax = 0;
     const bool is_wide = it->is_number_unsigned();
-    if (!is_wide && !ReadValue(*it, &lax).empty()) return WrongType("an object of integers", *it);
+    if (!is_wide && !ReadValue(*it, &lax).empty())
+      return WrongType("", "an object of integers", *it);
     // Beyond the limit only the sign matters.
     *number = it->is_number_unsigned() && it->get<uint64_t>() > uint64_t{kMaxRepetitionSize}
                   ? kMaxRepetitionSize + 1

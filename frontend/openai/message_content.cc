@@ -8,16 +8,6 @@
 namespace tandem {
 namespace {
 
-Status WrongType(std::string_view where, std::string_view must_be, const Json& value) {
-  return InvalidArgumentError(std::string(where) + "must be " + std::string(must_be) + ", got " +
-                              std::string(JsonTypeName(value)));
-}
-
-const Json* Find(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
 // The content parts that are text, and the key that holds each one's. To templates they are all of
 // type "text".
 struct TextPart {

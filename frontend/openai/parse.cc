@@ -159,6 +159,16 @@ std::string_view JsonTypeName(const Json& value) {
   }
 }
 
+const Json* Find(const Json& object, const char* key) {
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+Status WrongType(std::string_view where, std::string_view must_be, const Json& value) {
+  return InvalidArgumentError(std::string(where) + "must be " + std::string(must_be) + ", got " +
+                              std::string(JsonTypeName(value)));
+}
+
 Status ValueError(std::string_view field, std::string_view must_be, const Json& value) {
   constexpr size_t kMaxShownBytes = 64;
   std::string shown = DumpJson(value);

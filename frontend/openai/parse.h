@@ -66,6 +66,12 @@ StatusOr<JsonDocument> ParseJsonBody(std::string_view body, const JsonLimits& li
 // "a string", "an integer", "null" …: the name of a value's type in messages.
 std::string_view JsonTypeName(const Json& value);
 
+// The value at the key of an object; null: it is absent, or null.
+const Json* Find(const Json& object, const char* key);
+
+// "message 3 content must be a list, got a string"; where: "message 3 content ".
+Status WrongType(std::string_view where, std::string_view must_be, const Json& value);
+
 // The error for a value that the field does not allow, with the field as param:
 // "top_p must be in (0, 1], got 2.0 (parameter=top_p, value=2.0)".
 Status ValueError(std::string_view field, std::string_view must_be, const Json& value);

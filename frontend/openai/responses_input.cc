@@ -11,11 +11,6 @@ Status Refuse(const char* field, const std::string& message) {
   return InvalidArgumentError(message + " (parameter=" + field + ")").WithParam(field);
 }
 
-const Json* Find(const Json& object, const char* key) {
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
 // The text at the key, or null when it is absent or not a text.
 const std::string* FindText(const Json& object, const char* key) {
   const Json* value = Find(object, key);

@@ -20,13 +20,8 @@ constexpr std::string_view kIncludable[] = {kLogprobs,
                                             "web_search_call.action.sources",
                                             "web_search_call.results"};
 
-Status WrongType(std::string_view must_be, const Json& value) {
-  return InvalidArgumentError("must be " + std::string(must_be) + ", got " +
-                              std::string(JsonTypeName(value)));
-}
-
 Status ParseObject(Json& value, JsonDocument* out) {
-  if (!value.is_object()) return WrongType("an object", value);
+  if (!value.is_object()) return WrongType("", "an object", value);
   *out = JsonDocument(std::move(value));
   return OkStatus();
 }
@@ -43,7 +38,7 @@ bool ResponsesRequest::shows_logprobs() const {
 
 Status ParseInput(Json& value, ResponsesRequest* out) {
   if (!value.is_string() && !value.is_array()) {
-    return WrongType("a string or a list of items", value);
+    return WrongType("", "a string or a list of items", value);
   }
   if (value.empty()) return Refuse("input", "input must not be empty");
   out->input = JsonDocument(std::move(value));
@@ -51,19 +46,20 @@ Status ParseInput(Json& value, ResponsesRequest* out) {
 }
 
 Status ParsePreviousMessages(Json& value, ResponsesRequest* out) {
-  if (!value.is_array()) return WrongType("a list of messages", value);
+  if (!value.is_array()) return WrongType("", "a list of messages", value);
   out->previous_input_messages = JsonDocument(std::move(value));
   return OkStatus();
 }
 
 Status ParseResponseTools(Json& value, ResponsesRequest* out) {
-  if (!value.is_array()) return WrongType("a list", value);
+  if (!value.is_array()) return WrongType("", "a list", value);
   if (!value.empty()) out->tools = JsonDocument(std::move(value));
   return OkStatus();
 }
 
 Status ParseResponseToolChoice(Json& value, ResponsesRequest* out) {
-  if (!value.is_string() && !value.is_object()) return WrongType("a string or an object", value);
+  if (!value.is_string() && !value.is_object())
+    return WrongType("", "a string or an object", value);
   out->tool_choice = JsonDocument(std::move(value));
   return OkStatus();
 }
@@ -81,7 +77,7 @@ Status ParseTemplateVariables(Json& value, ResponsesRequest* out) {
 }
 
 Status ParseInclude(Json& value, ResponsesRequest* out) {
-  if (!value.is_array()) return WrongType("a list of strings", value);
+  if (!value.is_array()) return WrongType("", "a list of strings", value);
   for (const Json& item : value) {
     const auto known =
         std::find_if(std::begin(kIncludable), std::end(kIncludable),
