@@ -5,16 +5,9 @@
 #include <utility>
 
 #include "frontend/processing/input_processor.h"
+#include "frontend/processing/refuse.h"
 
 namespace tandem {
-namespace {
-
-Status Refuse(const char* field, std::string message) {
-  return InvalidArgumentError(std::move(message)).WithParam(field);
-}
-
-}  // namespace
-
 StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
                                                    const RequestContext& context) const {
   RETURN_IF_ERROR(CheckImages(request));

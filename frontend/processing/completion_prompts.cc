@@ -3,14 +3,11 @@
 #include <utility>
 
 #include "frontend/processing/input_processor.h"
+#include "frontend/processing/refuse.h"
 #include "frontend/text/base64.h"
 
 namespace tandem {
 namespace {
-
-Status Refuse(const char* field, std::string message) {
-  return InvalidArgumentError(std::move(message)).WithParam(field);
-}
 
 // An empty one is none, as for clients that always send the field.
 bool FillsMiddle(const CompletionRequest& request) {

@@ -4,13 +4,10 @@
 
 #include "frontend/processing/embedded_parts.h"
 #include "frontend/processing/input_processor.h"
+#include "frontend/processing/refuse.h"
 
 namespace tandem {
 namespace {
-
-Status Refuse(const char* field, std::string message) {
-  return InvalidArgumentError(std::move(message)).WithParam(field);
-}
 
 Status CheckFields(const ChatRequest& request) {
   const char* field = request.echo                     ? "echo"

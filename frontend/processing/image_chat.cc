@@ -5,13 +5,10 @@
 
 #include "frontend/processing/image_prompt.h"
 #include "frontend/processing/input_processor.h"
+#include "frontend/processing/refuse.h"
 
 namespace tandem {
 namespace {
-
-Status Refuse(const char* field, std::string message) {
-  return InvalidArgumentError(std::move(message)).WithParam(field);
-}
 
 Status CheckFields(const ChatRequest& request) {
   const char* field = request.truncate_prompt_tokens ? "truncate_prompt_tokens"

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "common/strings.h"
+#include "frontend/processing/refuse.h"
 #include "proto_msgpack/choices.h"
 #include "proto_msgpack/codec.h"
 
@@ -15,10 +16,6 @@ namespace {
 
 // Some 8 million tokens of running chats.
 constexpr size_t kEncodedTextBytes = 64 << 20;
-
-Status Refuse(const char* field, std::string message) {
-  return InvalidArgumentError(std::move(message)).WithParam(field);
-}
 
 Status TooLong(int64_t num_tokens, bool at_least, int64_t max_model_len) {
   return Refuse(

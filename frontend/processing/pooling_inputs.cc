@@ -6,14 +6,11 @@
 
 #include "common/strings.h"
 #include "frontend/processing/input_processor.h"
+#include "frontend/processing/refuse.h"
 #include "proto_msgpack/pooling_params.h"
 
 namespace tandem {
 namespace {
-
-Status Refuse(const char* field, std::string message) {
-  return InvalidArgumentError(std::move(message)).WithParam(field);
-}
 
 Status TooLong(int64_t num_tokens, bool at_least, int64_t max_model_len) {
   return Refuse("input", std::string("an input has ") + (at_least ? "at least " : "") +

@@ -6,14 +6,12 @@
 #include <string>
 #include <utility>
 
+#include "frontend/processing/refuse.h"
+
 namespace tandem {
 namespace {
 
 constexpr double kLowestTemperature = 0.01;  // below it float32 logits overflow when divided
-
-Status Refuse(const char* field, std::string message) {
-  return InvalidArgumentError(std::move(message)).WithParam(field);
-}
 
 // kv_transfer_params, ec_transfer_params and each key of vllm_xargs, in one map.
 wire::RawValue ExtraArgs(const GenerationRequest& request) {

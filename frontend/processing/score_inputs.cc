@@ -7,14 +7,11 @@
 #include <utility>
 
 #include "frontend/processing/input_processor.h"
+#include "frontend/processing/refuse.h"
 #include "frontend/text/tokenizer_file.h"
 
 namespace tandem {
 namespace {
-
-Status Refuse(const char* field, std::string message) {
-  return InvalidArgumentError(std::move(message)).WithParam(field);
-}
 
 // As Hugging Face's tokenizers cut a pair that is too long: the longer text first, then both alike.
 void CutLongestFirst(size_t keep, std::vector<TokenId>* first, std::vector<TokenId>* second) {
