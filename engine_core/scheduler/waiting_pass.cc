@@ -28,18 +28,26 @@ void WaitingPass::Run(bool admits_new, StepPlan* plan) {
 // False: the pass has ended.
 bool WaitingPass::RunQueue(const RequestQueue& queue, StepPlan* plan) {
   const auto max_running = static_cast<size_t>(parts_.config.max_num_active_seqs);
+  bool lacks_room = false;
   Request* request = queue.First();
   while (request != nullptr) {
     if (plan->budget_tokens() <= 0 || parts_.requests.running().size() >= max_running) return false;
     Request* next = queue.Next(request);
     const Outcome outcome = TryTake(request, plan);
-    if (outcome == Outcome::kNoRoom) return false;
+    if (outcome == Outcome::kNoRoom) {
+      // The one that began to load last may be first here. It left the others what they lack, and
+      // nothing else can free what it lacks.
+      if (!request->holds_blocks || !parts_.requests.running().empty()) return false;
+      lacks_room = true;
+      request = next;
+      continue;
+    }
     parts_.requests.SetPassedOver(request, outcome == Outcome::kWaits);
     // Its load has brought nothing, and whether there is another is not known yet.
     if (request->is_holding && !request->holds_blocks) moved_.push_back(request);
     request = next;
   }
-  return true;
+  return !lacks_room;
 }
 
 WaitingPass::Outcome WaitingPass::TryTake(Request* request, StepPlan* plan) {

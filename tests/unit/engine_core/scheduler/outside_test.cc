@@ -404,6 +404,25 @@ TEST_CASE("R17: loads that hold all blocks leave room for each other to run") {
   CHECK(bench.scheduler_.num_requests() == 0);
 }
 
+TEST_CASE("R17: a load that lacks room does not keep back one that has it") {
+  SchedulerConfig config = Bench::Config();
+  config.policy = SchedulingPolicy::kPriority;
+  config.reserve_full_isl = false;
+  Bench bench(config, 6);  // 5 blocks
+  bench.connector_.matches["late"] = {4, true};
+  bench.connector_.matches["first"] = {12, true};
+  bench.Add("late", 8, {}, 40);  // loads 1 block of 2
+  bench.Step();
+  wire::EngineCoreRequest first = CountingRequest("first", 20, 20);  // loads 3 of 5, and leaves 1
+  first.priority = -1;
+  REQUIRE(bench.scheduler_.Add(std::move(first), ++bench.now_, {}).ok());
+  bench.Step();
+  CHECK(bench.num_held() == 4);
+  bench.Step({.loaded = {"late", "first"}});
+  bench.Step();
+  CHECK(bench.Running() == Ids{"late"});
+}
+
 // ---- R33 ----
 
 TEST_CASE("R33: a finished request's blocks stay until the connector releases them") {
