@@ -38,7 +38,9 @@ struct KvMatch {
 
 // What a connector says of a request that ends.
 struct KvEnding {
-  bool keeps_blocks = false;   // they stay as they are until `released` names the request
+  // They stay as they are until `released` names the request. Another holder of a block that a
+  // failed load had left wrong may still write the same KV to it.
+  bool keeps_blocks = false;
   bool holds_output = false;   // with it: so does the request's last output
   wire::RawValue params = {};  // the output's kv_transfer_params: a map; nil: none
 };

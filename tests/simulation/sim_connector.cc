@@ -92,8 +92,8 @@ Status SimConnector::Work(KvTransferReport* report) {
   for (auto& [id, kept] : kept_) {
     if (--kept.num_polls >= 0) continue;
     for (BlockId block : kept.table) {
-      if (executor_->LastWrite(block) > kept.num_steps) {
-        return Breach(id, "a kept block was written to");
+      if (executor_->LastChange(block) > kept.num_steps) {
+        return Breach(id, "a kept block was changed");
       }
     }
     report->released.push_back(id);

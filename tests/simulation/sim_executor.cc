@@ -45,7 +45,8 @@ SimExecutor::SimExecutor(const ExecutorLimits& limits)
       rows_(static_cast<size_t>(limits.max_num_seqs)),
       kv_(static_cast<size_t>(limits.num_blocks) * static_cast<size_t>(limits.block_size)),
       written_at_(static_cast<size_t>(limits.num_blocks), -1),
-      writer_(static_cast<size_t>(limits.num_blocks)) {}
+      writer_(static_cast<size_t>(limits.num_blocks)),
+      changed_at_(static_cast<size_t>(limits.num_blocks), -1) {}
 
 Status SimExecutor::Submit(const SchedulerOutput& step) {
   ModelOutput* result = results_.Push();
@@ -303,7 +304,7 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled) {
     writer_[b] = scheduled.slot;
     hash = ExtendPrefixHash(hash, p < first_guess ? InputAt(row.images.get(), row.token_ids, p)
                                                   : guesses_[static_cast<size_t>(p - first_guess)]);
-    kv_[KvIdx(row, p)] = hash;
+    if (std::exchange(kv_[KvIdx(row, p)], hash) != hash) changed_at_[b] = num_steps_;
     if (p >= first_guess - 1) prefix_hashes_.push_back(hash);
   }
   if (!scheduled.needs_sample) row.num_computed = end;

@@ -58,6 +58,9 @@ class SimExecutor final : public Executor {
   void TransferWith(std::function<Status(KvTransferReport*)> work) { transfer_ = std::move(work); }
   void WriteKv(BlockId block, int32_t position, uint64_t prefix_hash);
   int64_t LastWrite(BlockId block) const { return written_at_[static_cast<size_t>(Index(block))]; }
+  // Of other content. The holders of a block that a failed load has left wrong each compute it, and
+  // one may end before another begins.
+  int64_t LastChange(BlockId block) const { return changed_at_[static_cast<size_t>(Index(block))]; }
   // A block lacks KV that the step which begins now takes to be there: the results of requests that
   // have it are garbage until they are admitted again.
   void Distrust(BlockId block) { distrusted_.insert(block); }
@@ -144,6 +147,7 @@ class SimExecutor final : public Executor {
   std::vector<uint64_t> kv_;         // [num_blocks, block_size]
   std::vector<int64_t> written_at_;  // by block: the step that last wrote it …
   std::vector<RequestSlot> writer_;  // … and for whom
+  std::vector<int64_t> changed_at_;  // by block: the step that last wrote other content
   std::vector<BlockId> used_blocks_;
   ResultQueue results_;
   // KV that failed requests spoil, per step in flight. It is spoiled when the result is collected:
