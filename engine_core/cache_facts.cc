@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "engine_core/load_runner.h"
+#include "proto_msgpack/offload_series.h"
 
 namespace tandem {
 namespace {
@@ -32,6 +33,9 @@ std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetu
                                                 : std::optional<int64_t>();
   const int64_t num_drafts = limits.drafts.num_speculative_tokens;
   if (num_drafts > 0) add("tandem_num_speculative_tokens", num_drafts);
+  if (setup.kv_transfer.Has(KvTransferConfig::Connector::kOffloading)) {
+    add(std::string(wire::offload::kTiersFact).c_str(), std::string(wire::offload::kPrimaryTier));
+  }
   add("block_size", int64_t{limits.block_size});
   add("user_specified_block_size", config.block_size.has_value());
   add("_block_size_resolved", true);
@@ -48,13 +52,15 @@ std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetu
   add("hash_block_size", int64_t{limits.block_size});
   add("cache_hit_alignment_tokens", int64_t{limits.block_size});
   add("effective_attention_block_size", int64_t{limits.block_size});
+  add("kv_offloading_size", config.kv_offloading_size > 0
+                                ? std::optional<double>(config.kv_offloading_size)
+                                : std::nullopt);
+  add("kv_offloading_backend", config.kv_offloading_backend);
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, const char*>>{
            {"enable_mamba_shared_prefix_checkpoint", "False"},
            {"is_attention_free", "False"},
            {"kv_cache_dtype_skip_layers", "[]"},
            {"kv_cache_layout", "None"},
-           {"kv_offloading_backend", "native"},
-           {"kv_offloading_size", "None"},
            {"kv_sharing_fast_prefill", "False"},
            {"mamba_block_size", "None"},
            {"mamba_cache_dtype", "auto"},

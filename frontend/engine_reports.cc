@@ -9,6 +9,7 @@
 #include "common/strings.h"
 #include "frontend/engine_client/engine_client.h"
 #include "proto_msgpack/msgpack_reader.h"
+#include "proto_msgpack/offload_series.h"
 #include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
@@ -72,6 +73,7 @@ void EngineReports::RecordEngine(int engine_index, EngineClient& client) {
     // An engine that is gone runs nothing: its last numbers must not stay.
     newest_[i].End();
     Record(engine_index, wire::SchedulerStats{});
+    metrics_->offload(engine_index).End();
   } else if (!is_ready_[i]) {
     newest_[i].Begin();
     RecordFacts(engine_index, client);
@@ -128,6 +130,8 @@ void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
                          const auto count = ParseNumber<int64_t>(drafts.mapped());
                          metrics->ShowDrafts(engine_index, count.value_or(0));
                        }
+                       const auto tiers = facts.extract(std::string(wire::offload::kTiersFact));
+                       if (!tiers.empty()) metrics->offload(engine_index).Show(tiers.mapped());
                        // It may sleep already where the frontend is the new one.
                        const auto level = facts.extract("tandem_sleep_level");
                        if (!level.empty()) {

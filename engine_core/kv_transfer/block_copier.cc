@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/clock.h"
 #include "common/log.h"
 #include "kernels/host_memory.h"
 
@@ -76,7 +77,9 @@ void BlockCopier::Run() {
     jobs_.Drain(&jobs);
     for (BlockCopyJob& job : jobs) {
       if (jobs_.closed()) return;
+      const double begin = SystemClock().Monotonic();
       Copy(job);
+      job.seconds = SystemClock().Monotonic() - begin;
       done_.Push(std::move(job));
     }
   }

@@ -30,6 +30,7 @@ struct BlockCopyJob {
   std::vector<BlockId> host_blocks = {};  // parallel, from 1
   std::vector<BlockHash> hashes = {};     // of a store: parallel
   std::vector<BlockId> held = {};         // host blocks to free when it is done
+  double seconds = 0;                     // of one that is done: how long the copy took
 };
 
 class BlockCopier {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <string_view>
 #include <utility>
 
 #include "engine_core/scheduler/kv_connector.h"
@@ -14,6 +15,8 @@ namespace tandem {
 
 class InProcessConnector : public KvConnector {
  public:
+  // vLLM's name of the class, of one that has statistics.
+  virtual std::string_view name() const { return {}; }
   // A step has been submitted; the result of the oldest one has been collected.
   virtual void OnSubmit() { ++num_submitted_; }
   virtual void OnCollect();

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engine_core/scheduler/request.h"
+#include "proto_msgpack/kv_connector_stats.h"
 
 namespace tandem {
 
@@ -58,6 +59,15 @@ bool MultiConnector::Reset() {
   bool done = true;
   for (const auto& connector : connectors_) done = connector->Reset() && done;
   return done;
+}
+
+// Those of two connectors of one class are for vLLM's frontend those of the later one.
+wire::RawValue MultiConnector::TakeStats() {
+  std::vector<std::pair<std::string_view, wire::RawValue>> stats;
+  for (const auto& connector : connectors_) {
+    stats.emplace_back(connector->name(), connector->TakeStats());
+  }
+  return wire::PackedByConnector(stats);
 }
 
 void MultiConnector::OnSubmit() {

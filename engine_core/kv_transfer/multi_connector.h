@@ -30,6 +30,7 @@ class MultiConnector final : public InProcessConnector {
   KvEnding OnFinished(const Request& request, wire::RequestStatus status,
                       std::span<const BlockId> table) override;
   bool Reset() override;
+  wire::RawValue TakeStats() override;
 
   void OnSubmit() override;
   void OnCollect() override;

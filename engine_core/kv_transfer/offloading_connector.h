@@ -18,6 +18,7 @@
 #include "common/status.h"
 #include "engine_core/kv_cache/block_pool.h"
 #include "engine_core/kv_transfer/block_copier.h"
+#include "engine_core/kv_transfer/connector_counts.h"
 #include "engine_core/kv_transfer/in_process_connector.h"
 #include "engine_core/kv_transfer/kv_transfer_config.h"
 
@@ -36,26 +37,32 @@ class OffloadingConnector final : public InProcessConnector {
   KvEnding OnFinished(const Request& request, wire::RequestStatus status,
                       std::span<const BlockId> table) override;
   bool Reset() override;
+  wire::RawValue TakeStats() override;
 
+  std::string_view name() const override { return "OffloadingConnector"; }
   void Report(KvTransferReport* report) override;
   bool is_busy() const override { return num_loads_ + num_stores_ > 0; }
   void WaitBriefly() override;
   int32_t num_host_blocks() const { return host_.num_blocks() - 1; }
 
  private:
-  OffloadingConnector(const KvTransferConfig& config, int32_t block_size, int32_t num_host_blocks,
-                      std::unique_ptr<BlockCopier> copier)
-      : prompt_only_(config.offload_prompt_only),
-        block_size_(block_size),
-        host_(num_host_blocks, nullptr),
-        copier_(std::move(copier)) {}
+  OffloadingConnector(const KvTransferConfig& config, const KvCache& cache, int32_t num_host_blocks,
+                      std::unique_ptr<BlockCopier> copier);
+  static int64_t NumBlocks(const BlockCopyJob& job) {
+    return static_cast<int64_t>(job.host_blocks.size());
+  }
+  void Count(const BlockCopyJob& job);
 
   const bool prompt_only_;
   const int32_t block_size_;
+  const int64_t bytes_per_block_;
   BlockPool host_;  // held: being written or read
   std::unique_ptr<BlockCopier> copier_;
+  ConnectorCounts counts_;
   int32_t num_loads_ = 0;  // under way
   int32_t num_stores_ = 0;
+  int64_t num_read_ = 0;  // host blocks of them; one that several loads read counts for each
+  int64_t num_written_ = 0;
 };
 
 }  // namespace tandem

@@ -86,6 +86,9 @@ class KvConnector {
   // been reported as ended, and no longer.
   virtual KvEnding OnFinished(const Request& request, wire::RequestStatus status,
                               std::span<const BlockId> table) = 0;
+  // What it has counted since the last call (proto_msgpack/kv_connector_stats.h); nil: nothing.
+  // Called after each step.
+  virtual wire::RawValue TakeStats() { return {}; }
   // Forgets what it could load. False: it could not.
   virtual bool Reset() { return true; }
 };

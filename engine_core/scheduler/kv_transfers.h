@@ -85,6 +85,9 @@ class KvTransfers {
   // Whether blocks are kept under this id: it cannot name another request yet.
   bool Keeps(const RequestId& id) const;
   bool keeps_any() const { return !kept_.empty(); }
+  wire::RawValue TakeStats() const {
+    return connector_ == nullptr ? wire::RawValue() : connector_->TakeStats();
+  }
   bool Reset() { return connector_ == nullptr || connector_->Reset(); }
 
   struct Kept {

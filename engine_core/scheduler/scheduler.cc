@@ -234,6 +234,7 @@ void Scheduler::AddTransferStats(wire::SchedulerStats* stats) {
   wire::PrefixCacheStats& looked_up = waiting_pass_.connector_stats();
   looked_up.reset = std::exchange(connector_was_reset_, false);
   stats->connector_prefix_cache_stats = wire::Packed(std::exchange(looked_up, {}));
+  stats->kv_connector_stats = parts_.transfers.TakeStats();
 }
 
 bool Scheduler::ResetPrefixCache(bool preempt_running, double now, bool reset_connector) {

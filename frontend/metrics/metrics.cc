@@ -128,6 +128,7 @@ Metrics::Metrics(MetricsOptions options)
         registry_.get(),
         {{"engine", std::to_string(RankOf(i))}, {"model_name", options_.model_name}}};
     engines_.push_back(std::make_unique<EngineMetrics>(scope, options_.buckets));
+    offload_.emplace_back(scope);
     if (options_.kv_cache_metrics) {
       residency_.push_back(std::make_unique<KvResidencyMetrics>(scope, options_.buckets));
     }
@@ -277,6 +278,7 @@ void Metrics::Record(int engine_index, const wire::SchedulerStats& stats) {
     metrics.prompt_tokens_cached_by_source[CacheSource::kDevice].Increment(hits);
   }
   RecordConnector(stats.connector_prefix_cache_stats, &metrics);
+  offload(engine_index).Record(stats.kv_connector_stats);
   HitRateWindow& hit_rate = hit_rates_[static_cast<size_t>(engine_index)];
   if (prefix.reset) hit_rate.Reset();
   hit_rate.Add(prefix.requests, prefix.queries, prefix.hits);

@@ -22,6 +22,7 @@
 #include "frontend/metrics/engine_load.h"
 #include "frontend/metrics/hit_rate_window.h"
 #include "frontend/metrics/instruments.h"
+#include "frontend/metrics/offload_metrics.h"
 #include "frontend/tracing/span_outcome.h"
 #include "proto_msgpack/schema.h"
 
@@ -238,6 +239,7 @@ class Metrics {
   // A restarted engine's facts replace the earlier ones. First shard.
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
   // First shard.
+  OffloadMetrics& offload(int engine_index) { return offload_[static_cast<size_t>(engine_index)]; }
   AdapterInfo& adapter_info() { return *adapter_info_; }
 
  private:
@@ -252,6 +254,7 @@ class Metrics {
   std::vector<std::unique_ptr<KvResidencyMetrics>> residency_;  // of each engine, or empty
   std::unique_ptr<FrontendMetrics> frontend_;
   std::vector<HitRateWindow> hit_rates_;          // of each engine; first shard
+  std::vector<OffloadMetrics> offload_;           // of each engine
   std::vector<prometheus::Gauge*> cache_config_;  // of each engine, or null
   std::unique_ptr<AdapterInfo> adapter_info_;
   struct HttpFamilies;

@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "proto_msgpack/kv_connector_stats.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
@@ -38,6 +39,7 @@ class NewestState {
     report->kv_cache_usage = kv_cache_usage_;
     report->running_lora_adapters = running_adapters_;
     report->waiting_lora_adapters = waiting_adapters_;
+    report->kv_connector_stats = wire::WithoutGauges(report->kv_connector_stats);
   }
 
  private:

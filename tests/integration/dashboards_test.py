@@ -109,7 +109,7 @@ class Dashboards(unittest.TestCase):
                   for path in DASHBOARDS for panel in panels(path) for target in panel["targets"]}
         wanted.update({f"rule {name}": concrete(expression) for name, expression in recorded().items()})
         self.assertGreater(len(wanted), 50)
-        with Pair("--served-model-name", "m", "--tool-call-parser", "hermes") as server:
+        with Pair("--served-model-name", "m", "--tool-call-parser", "hermes", "--kv-offloading-size", 0.01) as server:
             prometheus, load = Prometheus(server.url.removeprefix("http://")), Load(server)
             try:
                 for what, expression in wanted.items():

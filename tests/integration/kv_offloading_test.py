@@ -38,11 +38,19 @@ class Offloading(unittest.TestCase):
             computed = rounds(server)
             self.assertEqual(server.total("vllm:external_prefix_cache_queries_total"), 0)
         with Pair(*SIZES, "--kv-transfer-config", OFFLOADING) as server:
+            pair.wait_for(lambda: any("kv_offload_load_bytes_total" in series for series in server.metrics()),
+                          "the series are there before the first request")
             self.assertEqual(rounds(server), computed)
             # Each prompt takes all 5 blocks of the cache, so its second time finds 128 tokens in host memory alone.
             self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 3 * 128)
             self.assertGreater(server.total("vllm:external_prefix_cache_queries_total"), 3 * 128)
             self.assertEqual(server.total("vllm:prompt_tokens_cached_total"), 3 * 128)
+            block_bytes = server.total("vllm:kv_offload_store_bytes_total") / (3 * 4)
+            self.assertEqual(server.total("vllm:kv_offload_load_bytes_total"), 3 * 4 * block_bytes)
+            self.assertEqual(server.total("vllm:kv_offload_load_size_count"), 3)
+            self.assertEqual(server.total("vllm:kv_offload_size_count"), 6)
+            self.assertGreater(server.total("vllm:kv_offload_load_time_total"), 0)
+            self.assertEqual(server.total("vllm:kv_offload_config_info"), 1)
 
     def test_a_connector_that_is_not_built_is_refused_by_name(self):
         with Pair("--kv-transfer-config", '{"kv_connector": "NixlConnector"}', wait=False) as server:

@@ -1,5 +1,7 @@
 #include "engine_core/kv_transfer/offloading_connector.h"
 
+#include "proto_msgpack/kv_connector_stats.h"
+#include "proto_msgpack/offload_series.h"
 #include "tests/support/connector_bench.h"
 
 namespace tandem {
@@ -50,6 +52,59 @@ TEST_CASE("offloading: the least recently used prefix is lost first, its end bef
     CHECK(bench.Ask(40, 200) == 0);
     CHECK(bench.Ask(40, 0) == 0);
   }
+}
+
+// Of a series without labels that is no gauge, its sum over all reports of a request.
+double Sum(const wire::KvConnectorStats& stats, std::string_view name) {
+  double sum = 0;
+  for (const wire::ConnectorSeries& one : stats.series) {
+    for (const double value : one.values) sum += one.name == name ? value : 0;
+  }
+  return sum;
+}
+
+wire::KvConnectorStats TakeStats(ConnectorBench* bench) {
+  const wire::RawValue packed = bench->scheduler().TakeStats().kv_connector_stats;
+  if (packed.is_nil()) return {};
+  auto stats = wire::UnpackKvConnectorStats(packed);
+  REQUIRE(stats.ok());
+  return *std::move(stats);
+}
+
+TEST_CASE("offloading: copies are counted by their bytes, and told once") {
+  namespace offload = wire::offload;
+  ConnectorBench bench = MakeBench(8 * kBlockBytes);
+  CHECK(bench.Ask(30, 0) == 0);  // 7 blocks
+  wire::KvConnectorStats stats = TakeStats(&bench);
+  CHECK(stats.info.front() == std::pair<std::string, std::string>("cpu_num_chunks", "8"));
+  CHECK(Sum(stats, offload::kStoreBytes) == 7 * kBlockBytes);
+  CHECK(Sum(stats, offload::kStoreSize) == 7 * kBlockBytes);
+  CHECK(Sum(stats, offload::kStoreTime) > 0);
+  CHECK(Sum(stats, offload::kCpuAllocationSize) == 7);
+  CHECK(Sum(stats, offload::kLoadBytes) == 0);
+  CHECK(Sum(stats, offload::kCpuUsage) == 0);
+  CHECK(bench.scheduler().TakeStats().kv_connector_stats.is_nil());
+
+  CHECK(bench.Ask(40, 100) == 0);  // 10 blocks are more than there is room for
+  stats = TakeStats(&bench);
+  CHECK(Sum(stats, offload::kCpuAllocationSize) == 10);
+  CHECK(Sum(stats, offload::kStoreBytes) == 8 * kBlockBytes);
+  CHECK(Sum(stats, offload::kAllocationFailure) == 1);
+}
+
+TEST_CASE("offloading: what is loaded is counted, and how long it was looked for") {
+  namespace offload = wire::offload;
+  ConnectorBench bench = MakeBench(100 * kBlockBytes);
+  CHECK(bench.Ask(30, 0) == 0);
+  CHECK(bench.Ask(30, 100) == 0);
+  (void)TakeStats(&bench);
+  const int64_t num_loaded = bench.Ask(30, 0);
+  CHECK(num_loaded > 0);
+  const wire::KvConnectorStats stats = TakeStats(&bench);
+  CHECK(Sum(stats, offload::kLoadBytes) == static_cast<double>(num_loaded / 4 * kBlockBytes));
+  CHECK(Sum(stats, offload::kLoadTime) > 0);
+  CHECK(Sum(stats, offload::kStoreBytes) == 0);
+  CHECK(Sum(stats, offload::kLookupSyncDelay) > 0);
 }
 
 TEST_CASE("offloading: a reset forgets host memory as well") {

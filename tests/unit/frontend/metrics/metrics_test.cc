@@ -17,6 +17,8 @@
 #include "frontend/metrics/hidden_metrics.h"
 #include "frontend/metrics/request_stats.h"
 #include "frontend/metrics/stats_log.h"
+#include "proto_msgpack/kv_connector_stats.h"
+#include "proto_msgpack/offload_series.h"
 #include "proto_msgpack/prefix_cache_stats.h"
 #include "tests/support/files/temp_folder.h"
 
@@ -258,6 +260,63 @@ TEST_CASE("a KV connector's lookups are counted apart from those of the prefix c
   CHECK(page.Value("vllm:prompt_tokens_cached_by_source_total",
                    {{"source", "external_unspecified"}}) == 20);
   CHECK(page.Value("vllm:prefix_cache_queries_total", kEngine0) == 0);
+}
+
+TEST_CASE("series of offloading appear with their tiers, and count what the engine reports") {
+  namespace offload = wire::offload;
+  using Kind = wire::ConnectorSeries::Kind;
+  Metrics metrics = MakeMetrics();
+  CHECK(metrics.Scrape().find("kv_offload") == std::string::npos);
+  metrics.offload(0).Show("0:primary,1:fs");
+  using Labels = std::map<std::string, std::string>;
+  const Labels kFiles = {{"engine", "0"}, {"tier", "1:fs"}};
+  CHECK(Scrape(metrics).Value("vllm:kv_offload_tiering_chunk_hits_total", kFiles) == 0);
+  CHECK(Scrape(metrics).Value("vllm:kv_offload_cpu_cache_usage_perc", kEngine0) == 0);
+  CHECK(Scrape(metrics).Value("vllm:kv_offload_load_size_count", kEngine0) == 0);
+
+  wire::SchedulerStats stats;
+  stats.kv_connector_stats = {"nonsense"};
+  metrics.Record(0, stats);
+  const wire::KvConnectorStats counted = {
+      .series = {{std::string(offload::kLoadBytes), Kind::kCounter, {}, {3e6}},
+                 {std::string(offload::kLoadSize), Kind::kHistogram, {}, {1e6, 2e6}},
+                 {std::string(offload::kCpuUsage), Kind::kGauge, {}, {0.25}},
+                 {std::string(offload::kChunkHits), Kind::kCounter, {"1:fs"}, {7}},
+                 {std::string(offload::kChunkQueries), Kind::kGauge, {"1:fs"}, {9}},
+                 {std::string(offload::kChunkHits), Kind::kCounter, {}, {9}},
+                 {"vllm:num_preemptions", Kind::kCounter, {}, {9}}},
+      .info = {{"cpu_num_chunks", "12"}, {"not a label", "1"}, {"engine", "5"}}};
+  for (int i = 0; i < 2; ++i) {
+    stats.kv_connector_stats =
+        wire::PackedByConnector({{"OffloadingConnector", wire::Packed(counted)}});
+    metrics.Record(0, stats);
+  }
+  const ExpositionParser page = Scrape(metrics);
+  const Labels kLoads = {{"engine", "0"}, {"transfer_type", "CPU_to_GPU"}};
+  CHECK(page.Value("vllm:kv_offload_load_bytes_total", kEngine0) == 6e6);
+  CHECK(page.Value("vllm:kv_offload_total_bytes_total", kLoads) == 6e6);
+  CHECK(page.Value("vllm:kv_offload_load_size_bucket", {{"engine", "0"}, {"le", "1e+06"}}) == 2);
+  CHECK(page.Value("vllm:kv_offload_size_count", kLoads) == 4);
+  CHECK(page.Value("vllm:kv_offload_cpu_cache_usage_perc", kEngine0) == 0.25);
+  CHECK(page.Value("vllm:kv_offload_tiering_chunk_hits_total", kFiles) == 14);
+  CHECK(page.Value("vllm:kv_offload_tiering_chunk_queries_total", kFiles) == 0);
+  CHECK(page.Value("vllm:num_preemptions_total", kEngine0) == 0);
+  CHECK(page.Value("vllm:kv_offload_config_info", {{"engine", "0"}, {"cpu_num_chunks", "12"}}) ==
+        1);
+  metrics.offload(0).End();
+  CHECK(Scrape(metrics).Value("vllm:kv_offload_cpu_cache_usage_perc", kEngine0) == 0);
+  CHECK(Scrape(metrics).Value("vllm:kv_offload_load_bytes_total", kEngine0) == 6e6);
+}
+
+TEST_CASE("facts of another engine process replace those of the one before") {
+  Metrics metrics = MakeMetrics();
+  for (const char* size : {"12", "13"}) {
+    wire::SchedulerStats stats;
+    stats.kv_connector_stats = wire::Packed({.series = {}, .info = {{"cpu_num_chunks", size}}});
+    metrics.Record(0, stats);
+  }
+  CHECK(metrics.Scrape().find("cpu_num_chunks=\"12\"") == std::string::npos);
+  CHECK(metrics.Scrape().find("cpu_num_chunks=\"13\"") != std::string::npos);
 }
 
 TEST_CASE("scheduler stats become gauges and prefix counters, under their old names too") {
