@@ -56,6 +56,10 @@ tandem_test(unit_kv_connectors LABEL unit
        unit/engine_core/kv_transfer/prefix_folder_test.cc unit/kernels/kv_rows_test.cc
   DEPS engine_core/kv_transfer engine_core/scheduler kernels proto_msgpack tests/support tests/support/files tests/support/kernels
        nlohmann_json::nlohmann_json)
+tandem_test(unit_kv_remote LABEL unit
+  SRCS unit/engine_core/kv_remote/holder_test.cc unit/engine_core/kv_remote/reader_test.cc
+       unit/engine_core/kv_remote/wire_test.cc
+  DEPS engine_core/kv_remote kernels tests/support tests/support/files tests/support/kv_remote)
 tandem_test(unit_recorder LABEL unit SRCS unit/engine_core/recorder/flight_ring_test.cc
   DEPS engine_core/recorder tests/support/files)
 tandem_test(unit_replay LABEL unit SRCS unit/engine_core/replay_test.cc

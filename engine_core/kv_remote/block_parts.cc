@@ -1,0 +1,58 @@
+#include "engine_core/kv_remote/block_parts.h"
+
+#include <algorithm>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace tandem {
+
+// K of a layer is followed by its V of equal size.
+StatusOr<BlockParts> BlockParts::Of(const KvCache& cache) {
+  BlockParts all;
+  all.num_blocks_ = cache.spec().num_blocks;
+  for (int layer = 0; layer < cache.spec().num_layers; ++layer) {
+    const LayerKv kv = cache.layer(layer);
+    if (kv.k == nullptr) continue;
+    auto* k = static_cast<std::byte*>(kv.k);
+    auto* v = static_cast<std::byte*>(kv.v);
+    const int64_t bytes = (v - k) / all.num_blocks_;
+    all.parts_.push_back({k, bytes});
+    all.parts_.push_back({v, bytes});
+    all.block_bytes_ += 2 * bytes;
+  }
+  if (all.block_bytes_ == 0 || all.block_bytes_ * all.num_blocks_ != cache.num_bytes()) {
+    return UnimplementedError(
+        "KV blocks that have more than keys and values of their layers cannot be passed on");
+  }
+  return all;
+}
+
+void BlockParts::AppendTo(std::vector<iovec>* out, BlockId block) const {
+  for (const Part& part : parts_) {
+    out->push_back({part.begin + Index(block) * part.bytes, static_cast<size_t>(part.bytes)});
+  }
+}
+
+uint64_t BlockParts::Checksum(BlockId block) const {
+  XXH3_state_t state;
+  XXH3_64bits_reset(&state);
+  for (const Part& part : parts_) {
+    XXH3_64bits_update(&state, part.begin + Index(block) * part.bytes,
+                       static_cast<size_t>(part.bytes));
+  }
+  return XXH3_64bits_digest(&state);
+}
+
+void DropBytes(size_t bytes, std::vector<iovec>* parts, size_t* begin) {
+  for (; *begin < parts->size(); ++*begin) {
+    iovec& part = (*parts)[*begin];
+    const size_t dropped = std::min(bytes, part.iov_len);
+    part.iov_base = static_cast<std::byte*>(part.iov_base) + dropped;
+    part.iov_len -= dropped;
+    bytes -= dropped;
+    if (part.iov_len > 0) return;
+  }
+}
+
+}  // namespace tandem

@@ -1,0 +1,49 @@
+#pragma once
+
+// Where the bytes of a KV block lie in a cache in host memory: K and V of each layer, one part
+// each. The bytes of a block are its parts, one after another.
+// Thread: any; a value with views of the cache, which must outlive it. Failure: UNIMPLEMENTED for a
+// cache whose blocks have more than that.
+// REQUIRES: nobody writes to a block that is read, and nobody reads one that is written.
+
+#include <sys/uio.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/status.h"
+#include "kernels/paged_kv.h"
+
+namespace tandem {
+
+class BlockParts {
+ public:
+  static StatusOr<BlockParts> Of(const KvCache& cache);
+
+  size_t num_parts() const { return parts_.size(); }
+  int64_t block_bytes() const { return block_bytes_; }
+  int64_t num_blocks() const { return num_blocks_; }
+  // Appends the block's parts.
+  void AppendTo(std::vector<iovec>* out, BlockId block) const;
+  // XXH3 of its bytes: a checksum against what damages bytes by accident. It costs a tenth of what
+  // the bytes cost on their way.
+  uint64_t Checksum(BlockId block) const;
+
+ private:
+  // Block b is at begin + b * bytes.
+  struct Part {
+    std::byte* begin;
+    int64_t bytes;
+  };
+
+  std::vector<Part> parts_;
+  int64_t block_bytes_ = 0;
+  int64_t num_blocks_ = 0;
+};
+
+// Of iovecs, drops the first `bytes` bytes, from *begin on; *begin becomes the first that has any.
+void DropBytes(size_t bytes, std::vector<iovec>* parts, size_t* begin);
+
+}  // namespace tandem
