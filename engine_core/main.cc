@@ -30,6 +30,7 @@
 #include "engine_core/flags/pack_flags.h"
 #include "engine_core/flags/replay_flags.h"
 #include "engine_core/grammar/grammar_service.h"
+#include "engine_core/kv_cache/block_hash.h"
 #include "engine_core/kv_event_batch.h"
 #include "engine_core/kv_transfer/make_connector.h"
 #include "engine_core/kv_transfer/transferring_executor.h"
@@ -297,6 +298,12 @@ std::string KvFacts(const EngineConfig& config, const EngineSetup& setup) {
          config.hf_overrides + (is_dummy ? "\ndummy " + std::to_string(config.seed) : "");
 }
 
+// The same where equal prompts have equal block hashes.
+std::string HashOfNoBlock(const EngineSetup& setup) {
+  const KvCacheConfig& cache = setup.engine.kv_cache;
+  return BlockHasher(cache.block_size, cache.hash_algorithm, cache.hash_seed).none_hash().ToHex();
+}
+
 int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* clock) {
   Mailbox<EngineEvent> events;
   std::unique_ptr<EngineFlight> flight;
@@ -330,7 +337,8 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
     auto made = MakeConnector(setup->kv_transfer, {.backend = &loaded->runner->backend(),
                                                    .cache = &loaded->runner->kv_cache(),
                                                    .model = config.model,
-                                                   .facts = KvFacts(config, *setup)});
+                                                   .facts = KvFacts(config, *setup),
+                                                   .hashes = HashOfNoBlock(*setup)});
     if (!made.ok()) return Fail(kExitBadFlags, made.status().WithContext("--kv-transfer-config"));
     connector = *std::move(made);
     setup->engine.kv_connector = connector.get();

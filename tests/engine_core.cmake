@@ -53,8 +53,9 @@ tandem_test(unit_engine_core LABEL unit
 tandem_test(unit_kv_connectors LABEL unit
   SRCS unit/engine_core/kv_transfer/kv_transfer_config_test.cc unit/engine_core/kv_transfer/example_connector_test.cc
        unit/engine_core/kv_transfer/model_fingerprint_test.cc unit/engine_core/kv_transfer/offloading_connector_test.cc
-       unit/engine_core/kv_transfer/prefix_folder_test.cc unit/kernels/kv_rows_test.cc
-  DEPS engine_core/kv_transfer engine_core/scheduler kernels proto_msgpack tests/support tests/support/files tests/support/kernels
+       unit/engine_core/kv_transfer/prefix_folder_test.cc unit/engine_core/kv_transfer/tandem_connector_test.cc
+       unit/kernels/kv_rows_test.cc
+  DEPS engine_core/kv_transfer engine_core/kv_remote engine_core/scheduler kernels proto_msgpack tests/support tests/support/files tests/support/kernels
        nlohmann_json::nlohmann_json)
 tandem_test(unit_kv_remote LABEL unit
   SRCS unit/engine_core/kv_remote/holder_test.cc unit/engine_core/kv_remote/reader_test.cc

@@ -72,7 +72,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"kv-cache-metrics", &c.kv_cache_metrics, "Measure residency and reuse of a sample of KV blocks; the frontend shows it with the same flag"},
       {"kv-cache-metrics-sample", &c.kv_cache_metrics_sample, "Share of KV blocks sampled", {.min = 1e-6, .max = 1}},
       {"kv-events-config", &c.kv_events_config, "Publish changes of the prefix cache over ZMQ; a JSON object with vLLM's keys: enable_kv_cache_events, endpoint, replay_endpoint, topic, buffer_steps, hwm, max_queue_size; and encoding (map, or array as llm-d reads). Default: off"},
-      {"kv-transfer-config", &c.kv_transfer_config, "Move KV blocks to and from another place; a JSON object with vLLM's keys. kv_connector: OffloadingConnector (host memory of cpu_bytes_to_use in kv_connector_extra_config), ExampleConnector (files in its shared_storage_path), MultiConnector (its connectors). Default: none"},
+      {"kv-transfer-config", &c.kv_transfer_config, "Move KV blocks to and from another place; a JSON object with vLLM's keys. kv_connector: OffloadingConnector (host memory of cpu_bytes_to_use in kv_connector_extra_config), ExampleConnector (files in its shared_storage_path), TandemConnector (another engine), MultiConnector (its connectors). Default: none"},
       {"kv-offloading-size", &c.kv_offloading_size, "GiB of host memory for KV blocks that the KV cache has no room for; short for an OffloadingConnector. 0: none", {.min = 0, .max = 1 << 20}},
       {"kv-offloading-backend", &c.kv_offloading_backend, "What --kv-offloading-size means", {.choices = {"native"}}},
 

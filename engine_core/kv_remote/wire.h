@@ -1,6 +1,6 @@
 #pragma once
 
-// What engines say to each other to pass KV on. The reader of a request's KV (it decodes) connects
+// The protocol by which engines pass KV on. The reader of a request's KV (it decodes) connects
 // to its holder (it has prefilled). All numbers are little-endian. A frame is a head of 16 bytes
 // {payload bytes u32, kind u8, 0 u8 x 3, number u64} and its payload; a reply has the number of
 // what it replies to. First comes a hello; everything else may follow before its reply.
@@ -8,7 +8,7 @@
 //   holder → reader: kWelcome, kBlock (one for each block that is read, in order), kRefusal
 // Either end takes the other one for hostile: a frame's length is checked against the limit of its
 // kind before it is received, and every field before it is used.
-// Thread: pure functions. Failure: DATA_LOSS says what is wrong.
+// Thread: pure functions. Failure: DATA_LOSS with what is wrong.
 
 #include <array>
 #include <cstddef>
@@ -102,7 +102,7 @@ StatusOr<KvBlockHead> ReadKvBlockHead(std::string_view payload);
 // What is not printable is replaced: the text is logged.
 std::string ReadKvRefusal(std::string_view payload);
 
-// Bytes of a kRead that orders so many blocks.
+// Bytes of a kRead of num_blocks blocks.
 constexpr uint64_t KvReadBytes(uint64_t num_blocks) {
   return KvTicket::kBytes + 8 + 32 * num_blocks;
 }

@@ -1,5 +1,7 @@
 #include "engine_core/kv_transfer/kv_transfer_config.h"
 
+#include <algorithm>
+
 #include <nlohmann/json.hpp>
 
 #include "engine_core/weights/json_file.h"
@@ -29,12 +31,18 @@ Status SetConnector(const Json& value, KvTransferConfig* config) {
     config->connector = Connector::kOffloading;
   } else if (value == "ExampleConnector" || value == "SharedStorageConnector") {
     config->connector = Connector::kExample;
+  } else if (value == "TandemConnector") {
+    config->connector = Connector::kTandem;
   } else if (value == "MultiConnector") {
     config->connector = Connector::kMulti;
+  } else if (value.is_string() && value.get<std::string>().starts_with("Nixl")) {
+    return WrongValue("kv_connector", value,
+                      "\"TandemConnector\", which passes KV between Tandem's engines with the same "
+                      "kv_transfer_params; NIXL is not built");
   } else {
     return WrongValue("kv_connector", value,
-                      "\"ExampleConnector\", \"OffloadingConnector\" or \"MultiConnector\"; others "
-                      "are not built");
+                      "\"ExampleConnector\", \"OffloadingConnector\", \"TandemConnector\" or "
+                      "\"MultiConnector\"; others are not built");
   }
   return OkStatus();
 }
@@ -104,6 +112,59 @@ Status SetExampleExtra(const std::string& key, const Json& value, KvTransferConf
   return NoSuchExtra(key);
 }
 
+Status SetPeers(const std::string& key, const Json& value, KvTransferConfig* config) {
+  const bool is_list = value.is_array() && !value.empty() &&
+                       std::ranges::all_of(value, [](const Json& one) { return one.is_string(); });
+  if (!is_list) return WrongValue(key, value, "a list of values of remote_host");
+  config->peers = value.get<std::vector<std::string>>();
+  return OkStatus();
+}
+
+Status SetTandemExtra(const std::string& key, const Json& value, KvTransferConfig* config) {
+  if (key == "listen") {
+    std::string text;
+    RETURN_IF_ERROR(SetString(key, value, &text));
+    StatusOr<KvAddress> address = KvAddress::Parse(text);
+    if (!address.ok()) return address.status().WithContext("--kv-transfer-config: listen");
+    config->listen = *std::move(address);
+    return OkStatus();
+  }
+  if (key == "lease_s") {
+    const bool fits = value.is_number() && value >= 0.1 && value <= 3600;
+    if (!fits) return WrongValue(key, value, "a number of seconds in [0.1, 3600]");
+    config->lease_s = value.get<double>();
+    return OkStatus();
+  }
+  if (key == "insecure_tcp") {
+    if (!value.is_boolean()) return WrongValue(key, value, "true or false");
+    config->insecure_tcp = value.get<bool>();
+    return OkStatus();
+  }
+  if (key == "peers") return SetPeers(key, value, config);
+  return NoSuchExtra(key);
+}
+
+Status CheckTandem(const KvTransferConfig& config) {
+  const bool has_listen = config.listen.is_unix() || !config.listen.host.empty();
+  if (config.stores && !has_listen) {
+    return InvalidArgumentError(std::string(kFlag) +
+                                "the TandemConnector of a kv_producer or kv_both wants listen, "
+                                "unix:/path or tcp://host:port, in kv_connector_extra_config");
+  }
+  if (!config.stores && has_listen) {
+    return InvalidArgumentError(std::string(kFlag) + "a kv_consumer holds no KV and has no listen");
+  }
+  if (!config.loads && !config.peers.empty()) {
+    return InvalidArgumentError(std::string(kFlag) + "a kv_producer reads no KV and has no peers");
+  }
+  if (!config.stores || config.listen.is_local() || config.insecure_tcp) return OkStatus();
+  return InvalidArgumentError(
+      config.listen.ToString() +
+      ": KV, which is the prompts' content, would cross the network for everyone to read. A tunnel "
+      "between loopback addresses encrypts it; \"insecure_tcp\": true in kv_connector_extra_config "
+      "does without");
+}
+
 Status CheckComplete(const KvTransferConfig& config) {
   const auto lacks = [](const char* connector, const char* key) {
     return InvalidArgumentError(std::string(kFlag) + "the " + connector + " wants " + key +
@@ -116,8 +177,14 @@ Status CheckComplete(const KvTransferConfig& config) {
   if (config.connector == Connector::kExample && config.shared_folder.empty()) {
     return lacks("ExampleConnector", "shared_storage_path, the folder of the KV,");
   }
+  if (config.connector == Connector::kTandem) return CheckTandem(config);
   if (config.connector == Connector::kMulti && config.connectors.empty()) {
     return lacks("MultiConnector", "connectors, a list,");
+  }
+  if (config.Has(Connector::kExample) && config.Has(Connector::kTandem)) {
+    return InvalidArgumentError(std::string(kFlag) +
+                                "an ExampleConnector and a TandemConnector beside each other would "
+                                "both reply to do_remote_decode");
   }
   return OkStatus();
 }
@@ -138,7 +205,7 @@ Status SetMultiExtra(const std::string& key, const Json& value, KvTransferConfig
     RETURN_IF_ERROR(SetKeys(object, &one));
     if (one.connector == Connector::kNone || one.connector == Connector::kMulti) {
       return WrongValue("kv_connector", object.value("kv_connector", Json()),
-                        "\"ExampleConnector\" or \"OffloadingConnector\" in a MultiConnector");
+                        "one of the others in a MultiConnector");
     }
     RETURN_IF_ERROR(CheckComplete(one));
     config->connectors.push_back(std::move(one));
@@ -148,6 +215,7 @@ Status SetMultiExtra(const std::string& key, const Json& value, KvTransferConfig
 
 Status SetExtra(const std::string& key, const Json& value, KvTransferConfig* config) {
   if (config->connector == Connector::kExample) return SetExampleExtra(key, value, config);
+  if (config->connector == Connector::kTandem) return SetTandemExtra(key, value, config);
   if (config->connector == Connector::kMulti) return SetMultiExtra(key, value, config);
   return SetOffloadingExtra(key, value, config);
 }
@@ -172,8 +240,11 @@ Status SetKey(const std::string& key, const Json& value, KvTransferConfig* confi
 Status SetKeys(const Json& object, KvTransferConfig* config) {
   for (const auto& [key, value] : object.items()) RETURN_IF_ERROR(SetKey(key, value, config));
   const bool has_role = !config->stores || !config->loads;
-  if (has_role && config->connector != Connector::kExample) {
-    return WrongValue("kv_role", object["kv_role"], "\"kv_both\" without an ExampleConnector");
+  const bool takes_role =
+      config->connector == Connector::kExample || config->connector == Connector::kTandem;
+  if (has_role && !takes_role) {
+    return WrongValue("kv_role", object["kv_role"],
+                      "\"kv_both\" without an ExampleConnector or a TandemConnector");
   }
   return OkStatus();
 }

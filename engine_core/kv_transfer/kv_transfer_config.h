@@ -9,12 +9,13 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine_core/kv_remote/address.h"
 #include "engine_core/scheduler/scheduler_config.h"
 
 namespace tandem {
 
 struct KvTransferConfig {
-  enum class Connector { kNone, kOffloading, kExample, kMulti };
+  enum class Connector { kNone, kOffloading, kExample, kTandem, kMulti };
   Connector connector = Connector::kNone;
   std::string engine_id = {};  // empty: not given
   bool stores = true;          // kv_role
@@ -26,6 +27,11 @@ struct KvTransferConfig {
   // kExample
   std::string shared_folder = {};
   std::optional<std::string> subfolder = {};  // of it; not given: one of the model's own
+  // kTandem
+  KvAddress listen = {};  // of one that stores
+  double lease_s = 30;
+  bool insecure_tcp = false;
+  std::vector<std::string> peers = {};  // who may be read from; empty: any
   // kMulti
   std::vector<KvTransferConfig> connectors = {};
 

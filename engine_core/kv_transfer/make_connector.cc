@@ -11,6 +11,7 @@
 #include "engine_core/kv_transfer/model_fingerprint.h"
 #include "engine_core/kv_transfer/multi_connector.h"
 #include "engine_core/kv_transfer/offloading_connector.h"
+#include "engine_core/kv_transfer/tandem_connector.h"
 
 namespace tandem {
 namespace {
@@ -51,6 +52,49 @@ Made MakeExample(const KvTransferConfig& config, const ConnectorPlace& place) {
       std::move(folder)));
 }
 
+// Which backend lays blocks out, and how it stores numbers.
+std::string LayoutOf(const ConnectorPlace& place) {
+  const std::string description = place.backend->description();
+  const std::string backend = description.substr(0, description.find(' '));
+  switch (place.cache->spec().format) {
+    case KvFormat::kCompute:
+      return backend;
+    case KvFormat::kInt8:
+      return backend + " int8";
+    case KvFormat::kFloat8:
+      return backend + " fp8";
+  }
+  return backend;
+}
+
+Made MakeTandem(const KvTransferConfig& config, const ConnectorPlace& place) {
+  ASSIGN_OR_RETURN(const BlockParts parts, BlockParts::Of(*place.cache));
+  ASSIGN_OR_RETURN(std::string fingerprint, ModelFingerprint(place.model, place.facts));
+  const KvShape shape = {.model = std::move(fingerprint),
+                         .layout = LayoutOf(place),
+                         .hashes = place.hashes,
+                         .block_size = static_cast<uint32_t>(place.cache->spec().block_size),
+                         .num_parts = static_cast<uint32_t>(parts.num_parts()),
+                         .block_bytes = static_cast<uint64_t>(parts.block_bytes())};
+  TandemConnectorOptions options = {
+      .stores = config.stores,
+      .loads = config.loads,
+      .engine_id = config.engine_id.empty() ? RandomHex(32) : config.engine_id,
+      .server = {.address = config.listen,
+                 .lease_s = config.lease_s,
+                 .max_leased_blocks = place.cache->spec().num_blocks / 2},
+      .peers = config.peers,
+      .insecure_tcp = config.insecure_tcp};
+  ASSIGN_OR_RETURN(std::unique_ptr<TandemConnector> connector,
+                   TandemConnector::Create(std::move(options), parts, shape));
+  if (config.stores) {
+    LOG_INFO << "KV of prompts is held for other engines at " << connector->address().ToString()
+             << ", for up to " << config.lease_s << " s each";
+  }
+  if (config.loads) LOG_INFO << "KV of prompts is read from the engines that requests name";
+  return std::unique_ptr<InProcessConnector>(std::move(connector));
+}
+
 Made MakeMulti(const KvTransferConfig& config, const ConnectorPlace& place) {
   std::vector<std::unique_ptr<InProcessConnector>> connectors;
   for (const KvTransferConfig& one : config.connectors) {
@@ -71,6 +115,8 @@ Made MakeConnector(const KvTransferConfig& config, const ConnectorPlace& place) 
       return MakeOffloading(config, place);
     case Connector::kExample:
       return MakeExample(config, place);
+    case Connector::kTandem:
+      return MakeTandem(config, place);
     case Connector::kMulti:
       return MakeMulti(config, place);
   }

@@ -72,6 +72,44 @@ TEST_CASE("kv-transfer-config: an ExampleConnector has a folder, a role and perh
              Contains("cpu_bytes_to_use"));
 }
 
+TEST_CASE("kv-transfer-config: a TandemConnector has a role, and listens if it holds KV") {
+  const auto tandem = [](const std::string& role, const std::string& extra) {
+    return R"({"kv_connector": "TandemConnector", "kv_role": ")" + role +
+           R"(", "kv_connector_extra_config": {)" + extra + "}}";
+  };
+  const auto config = ParseKvTransferConfig(
+      tandem("kv_producer", R"("listen": "tcp://10.0.0.1:5", "insecure_tcp": true, "lease_s": 2)"),
+      0);
+  REQUIRE(config.ok());
+  CHECK(config->connector == Connector::kTandem);
+  CHECK(config->listen.ToString() == "tcp://10.0.0.1:5");
+  CHECK(config->lease_s == 2);
+  CHECK_FALSE(config->loads);
+  const auto reader = ParseKvTransferConfig(tandem("kv_consumer", R"("peers": ["unix:/a"])"), 0);
+  REQUIRE(reader.ok());
+  CHECK_FALSE(reader->stores);
+  CHECK(reader->peers == std::vector<std::string>{"unix:/a"});
+
+  const auto refusal = [&](const std::string& role, const std::string& extra) {
+    return MessageOf(tandem(role, extra));
+  };
+  CHECK_THAT(refusal("kv_both", R"("listen": "tcp://10.0.0.1:5")"), Contains("insecure_tcp"));
+  CHECK(refusal("kv_both", R"("listen": "tcp://127.0.0.1:5")") == "accepted");
+  CHECK_THAT(refusal("kv_both", ""), Contains("listen"));
+  CHECK_THAT(refusal("kv_both", R"("listen": "x")"), Contains("tcp://host:port"));
+  CHECK_THAT(refusal("kv_both", R"("listen": 5)"), Contains("listen"));
+  CHECK_THAT(refusal("kv_consumer", R"("listen": "unix:/x")"), Contains("no listen"));
+  CHECK_THAT(refusal("kv_producer", R"("listen": "unix:/x", "peers": ["a"])"),
+             Contains("no peers"));
+  CHECK_THAT(refusal("kv_consumer", R"("peers": [])"), Contains("peers"));
+  CHECK_THAT(refusal("kv_consumer", R"("peers": [1])"), Contains("peers"));
+  CHECK_THAT(refusal("kv_consumer", R"("lease_s": 0)"), Contains("lease_s"));
+  CHECK_THAT(refusal("kv_consumer", R"("insecure_tcp": 1)"), Contains("insecure_tcp"));
+  CHECK_THAT(refusal("kv_consumer", R"("shared_storage_path": "/x")"),
+             Contains("shared_storage_path"));
+  CHECK_THAT(MessageOf(R"({"kv_connector": "NixlConnector"})"), Contains("TandemConnector"));
+}
+
 TEST_CASE("kv-transfer-config: a MultiConnector has connectors, each with its own keys") {
   const std::string example =
       R"({"kv_connector": "ExampleConnector", "kv_role": "kv_consumer",
@@ -100,6 +138,9 @@ TEST_CASE("kv-transfer-config: a MultiConnector has connectors, each with its ow
   CHECK_THAT(MessageOf(multi(R"([{"kv_connector": "OffloadingConnector"}])")),
              Contains("cpu_bytes_to_use"));
   CHECK_THAT(MessageOf(multi("[" + multi("[" + example + "]") + "]")), Contains("kv_connector"));
+  CHECK_THAT(MessageOf(multi("[" + example + R"(, {"kv_connector": "TandemConnector",
+                             "kv_role": "kv_consumer"}])")),
+             Contains("do_remote_decode"));
   CHECK_THAT(MessageOf(multi(R"([{"kv_load_failure_policy": "fail"}])")),
              Contains("kv_load_failure_policy"));
 }
