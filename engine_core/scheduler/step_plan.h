@@ -41,7 +41,8 @@ class StepPlan {
   bool TryTakeBack(const Request* request);
   void NotePrefill(int32_t num_tokens) {
     has_prefill_ = true;
-    limits_.prefill_tokens -= num_tokens;
+    // An image that must be whole may take more than is left.
+    limits_.prefill_tokens = std::max(limits_.prefill_tokens - num_tokens, 0);
   }
   // Blocks have run out: a running request was preempted or could not go on.
   void NoteShortage() { is_short_ = true; }

@@ -25,6 +25,13 @@ TEST_CASE("Simulation: seeds that found something") {
       141082920,
       // Requests whose loads had failed held rows of images after those that they lacked.
       102496,
+      // Loads that held blocks waited for each other.
+      103728,
+      106172,
+      // A kept block was computed again by another holder, with the same content.
+      148664,
+      // An image that must be whole took more than the step's prefills may: others got less than 0.
+      176902,
   };
   for (const uint64_t seed : seeds) {
     Simulation simulation(seed);

@@ -10,6 +10,7 @@
 
 #include "engine_core/kv_cache/kv_cache_manager.h"
 #include "engine_core/scheduler/scheduler.h"
+#include "engine_core/scheduler/step_plan.h"
 
 #include <catch2/catch.hpp>
 
@@ -115,6 +116,13 @@ TEST_CASE("PrefillPace: a checkpoint has all that it decides by") {
   for (const int32_t num_decodes : {1, 8, 8, 8}) {
     CHECK(loaded.TokensOfNextStep(num_decodes) == pace.TokensOfNextStep(num_decodes));
   }
+}
+
+TEST_CASE("an image that took more than the step's prefills may leaves nothing, not less") {
+  StepPlan plan(2);
+  plan.Begin(0, {.prefill_tokens = 6});
+  plan.NotePrefill(8);
+  CHECK(plan.prefill_tokens() == 0);
 }
 
 // Two requests decode while two prompts of 400 tokens arrive.
