@@ -107,7 +107,8 @@ BENCHMARK_CAPTURE(Detokenize, emoji, [] {
 void FeedStopStrings(benchmark::State& state) {
   const auto tokenizer = LoadTokenizer("llama3");
   std::vector<std::string> deltas;
-  for (const TokenId id : tokenizer->Encode(Prose(100'000), false).value()) {
+  const auto ids = tokenizer->Encode(Prose(100'000), false);
+  for (const TokenId id : ids.value()) {
     deltas.emplace_back(tokenizer->TokenBytes(id));
   }
   std::string released;

@@ -82,7 +82,9 @@ TEST_CASE("prompts with images have the recorded text, ids and places") {
       const wire::EngineCoreRequest& sent = processed->requests.at(0);
       CHECK(json(sent.prompt_token_ids) == golden["prompt_ids"]);
       json ranges = json::array();
-      for (const auto& feature : wire::DecodeFeatures(sent).value()) {
+      const auto features = wire::DecodeFeatures(sent);
+      REQUIRE(features.ok());
+      for (const auto& feature : *features) {
         CHECK(feature.identifier == "hash" + std::to_string(ranges.size()));
         ranges.push_back({feature.offset, feature.length});
       }
