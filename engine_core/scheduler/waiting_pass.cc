@@ -4,17 +4,9 @@
 #include <utility>
 
 #include "common/check.h"
+#include "engine_core/scheduler/reads_prefix.h"
 
 namespace tandem {
-namespace {
-
-bool ReadsPrefixCache(const Request& request) {
-  // A cached prefix makes no logits, so prompt logprobs need the whole prompt computed.
-  const wire::SamplingParams& params = request.wire.sampling_params;
-  return !params.skip_reading_prefix_cache.value_or(params.prompt_logprobs.has_value());
-}
-
-}  // namespace
 
 void WaitingPass::Run(bool admits_new, StepPlan* plan) {
   const bool continues = RunQueue(parts_.requests.holding(), plan);
