@@ -1,5 +1,6 @@
 #include "engine_core/cache_facts.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -19,6 +20,16 @@ std::string Python(const std::optional<T>& value) {
   return value ? Python(*value) : "None";
 }
 
+bool HasFileTier(const KvTransferConfig& config) {
+  return config.file_tier.has_value() || std::ranges::any_of(config.connectors, HasFileTier);
+}
+
+std::string OffloadTiers(const KvTransferConfig& config) {
+  std::string tiers(wire::offload::kPrimaryTier);
+  if (HasFileTier(config)) tiers += "," + std::string(wire::offload::kFileTier);
+  return tiers;
+}
+
 }  // namespace
 
 std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetup& setup) {
@@ -34,7 +45,7 @@ std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetu
   const int64_t num_drafts = limits.drafts.num_speculative_tokens;
   if (num_drafts > 0) add("tandem_num_speculative_tokens", num_drafts);
   if (setup.kv_transfer.Has(KvTransferConfig::Connector::kOffloading)) {
-    add(std::string(wire::offload::kTiersFact).c_str(), std::string(wire::offload::kPrimaryTier));
+    add(std::string(wire::offload::kTiersFact).c_str(), OffloadTiers(setup.kv_transfer));
   }
   add("block_size", int64_t{limits.block_size});
   add("user_specified_block_size", config.block_size.has_value());

@@ -52,6 +52,7 @@ tandem_test(unit_engine_core LABEL unit
   DEPS tests/simulation tests/support/files engine_core proto_msgpack)
 tandem_test(unit_kv_connectors LABEL unit
   SRCS unit/engine_core/kv_transfer/kv_transfer_config_test.cc unit/engine_core/kv_transfer/example_connector_test.cc
+       unit/engine_core/kv_transfer/block_folder_test.cc unit/engine_core/kv_transfer/file_tier_test.cc
        unit/engine_core/kv_transfer/model_fingerprint_test.cc unit/engine_core/kv_transfer/offloading_connector_test.cc
        unit/engine_core/kv_transfer/prefix_folder_test.cc unit/engine_core/kv_transfer/tandem_connector_test.cc
        unit/kernels/kv_rows_test.cc

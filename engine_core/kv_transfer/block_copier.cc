@@ -85,10 +85,15 @@ void BlockCopier::Run() {
   }
 }
 
-void BlockCopier::Copy(const BlockCopyJob& job) const {
+std::span<std::byte> BlockCopier::BytesOf(BlockId host_block) const {
   auto* const memory = static_cast<std::byte*>(memory_.view().data);
+  const int64_t begin = (int64_t{Index(host_block)} - 1) * bytes_per_block_;
+  return {memory + begin, static_cast<size_t>(bytes_per_block_)};
+}
+
+void BlockCopier::Copy(const BlockCopyJob& job) const {
   for (size_t i = 0; i < job.cache_blocks.size(); ++i) {
-    std::byte* host = memory + (int64_t{Index(job.host_blocks[i])} - 1) * bytes_per_block_;
+    std::byte* host = BytesOf(job.host_blocks[i]).data();
     for (const Part& part : parts_) {
       std::byte* in_cache = part.begin + Index(job.cache_blocks[i]) * part.bytes;
       const auto size = static_cast<size_t>(part.bytes);

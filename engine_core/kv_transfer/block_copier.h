@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <thread>
 #include <vector>
 
@@ -30,6 +31,7 @@ struct BlockCopyJob {
   std::vector<BlockId> host_blocks = {};  // parallel, from 1
   std::vector<BlockHash> hashes = {};     // of a store: parallel
   std::vector<BlockId> held = {};         // host blocks to free when it is done
+  bool is_for_files = false;              // of a store: what it brings may go to files
   double seconds = 0;                     // of one that is done: how long the copy took
 };
 
@@ -42,6 +44,9 @@ class BlockCopier {
   ~BlockCopier();  // jobs that have not begun are dropped
 
   void Push(BlockCopyJob job);
+  // The bytes of a host block. REQUIRES for reading them: no job writes to it; for writing: no job
+  // has it.
+  std::span<std::byte> BytesOf(BlockId host_block) const;
   // Jobs that have been done since the last call, in the order of Push.
   const std::vector<BlockCopyJob>& TakeDone();
   // Sleeps until some job is done, or for at most 1 ms.

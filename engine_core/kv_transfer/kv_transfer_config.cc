@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/log.h"
 #include "engine_core/weights/json_file.h"
 
 namespace tandem {
@@ -75,8 +76,64 @@ Status NoSuchExtra(const std::string& key) {
   return InvalidArgumentError(std::string(kFlag) + "kv_connector_extra_config has no key " + key);
 }
 
+Status SetEvictor(const Json& value, FileTierConfig* tier) {
+  if (!value.is_object()) return WrongValue("evictor_args", value, "an object");
+  for (const auto& [key, one] : value.items()) {
+    if (key == "evictor_type") {
+      RETURN_IF_ERROR(Only(key, one, "lru"));
+    } else if (key != "max_storage_size_gb") {
+      return InvalidArgumentError(std::string(kFlag) + "evictor_args has no key " + key);
+    } else if (!one.is_number() || one <= 0 || one > 1e6) {
+      return WrongValue(key, one, "a number of GiB above 0");
+    } else {
+      tier->max_bytes = static_cast<int64_t>(one.get<double>() * kGiB);
+    }
+  }
+  return OkStatus();
+}
+
+Status SetTierKey(const std::string& key, const Json& value, FileTierConfig* tier) {
+  if (key == "type") return Only(key, value, "fs");
+  if (key == "root_dir") {
+    RETURN_IF_ERROR(SetString(key, value, &tier->root));
+    return tier->root.empty() ? WrongValue(key, value, "a folder") : OkStatus();
+  }
+  if (key == "n_read_threads") {
+    if (!value.is_number_integer() || value < 1 || value > 64) {
+      return WrongValue(key, value, "an integer from 1 to 64");
+    }
+    tier->num_readers = value.get<int>();
+    return OkStatus();
+  }
+  if (key == "n_write_threads") {
+    if (value != 1) LOG_WARNING << kFlag << key << " has no effect: one thread writes";
+    return OkStatus();
+  }
+  if (key == "enable_secondary_tier_events") return Only(key, value, false);
+  if (key == "evictor_args") return SetEvictor(value, tier);
+  return InvalidArgumentError(std::string(kFlag) + "secondary_tiers has no key " + key);
+}
+
+Status SetTiers(const Json& value, KvTransferConfig* config) {
+  if (!value.is_array() || value.size() != 1 || !value[0].is_object()) {
+    return WrongValue("secondary_tiers", value, "a list of one object");
+  }
+  FileTierConfig tier;
+  for (const auto& [key, one] : value[0].items()) RETURN_IF_ERROR(SetTierKey(key, one, &tier));
+  if (!value[0].contains("type") || tier.root.empty()) {
+    return WrongValue("secondary_tiers", value, "a list of an object with type and root_dir");
+  }
+  config->file_tier = std::move(tier);
+  return OkStatus();
+}
+
 Status SetOffloadingExtra(const std::string& key, const Json& value, KvTransferConfig* config) {
-  if (key == "spec_name") return Only(key, value, "CPUOffloadingSpec");
+  if (key == "secondary_tiers") return SetTiers(value, config);
+  if (key == "spec_name") {
+    config->is_tiered = value == "TieringOffloadingSpec";
+    if (config->is_tiered || value == "CPUOffloadingSpec") return OkStatus();
+    return WrongValue(key, value, "\"CPUOffloadingSpec\" or \"TieringOffloadingSpec\"");
+  }
   if (key == "eviction_policy") return Only(key, value, "lru");
   if (key == "blocks_per_chunk" || key == "store_threshold") return Only(key, value, 1);
   if (key == "offload_prompt_only") {
@@ -173,6 +230,11 @@ Status CheckComplete(const KvTransferConfig& config) {
   if (config.connector == Connector::kOffloading && config.host_bytes == 0) {
     return lacks("OffloadingConnector",
                  "cpu_bytes_to_use, the bytes of host memory for KV blocks,");
+  }
+  if (config.is_tiered != config.file_tier.has_value()) {
+    return InvalidArgumentError(std::string(kFlag) +
+                                "secondary_tiers and spec_name \"TieringOffloadingSpec\" in "
+                                "kv_connector_extra_config go together");
   }
   if (config.connector == Connector::kExample && config.shared_folder.empty()) {
     return lacks("ExampleConnector", "shared_storage_path, the folder of the KV,");

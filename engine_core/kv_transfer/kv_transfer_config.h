@@ -14,6 +14,13 @@
 
 namespace tandem {
 
+// Of an OffloadingConnector: files below host memory.
+struct FileTierConfig {
+  std::string root = {};
+  int64_t max_bytes = 0;  // 0: as many as the disk has
+  int num_readers = 4;
+};
+
 struct KvTransferConfig {
   enum class Connector { kNone, kOffloading, kExample, kTandem, kMulti };
   Connector connector = Connector::kNone;
@@ -24,6 +31,8 @@ struct KvTransferConfig {
   // kOffloading
   int64_t host_bytes = 0;
   bool offload_prompt_only = true;
+  bool is_tiered = false;  // spec_name
+  std::optional<FileTierConfig> file_tier = {};
   // kExample
   std::string shared_folder = {};
   std::optional<std::string> subfolder = {};  // of it; not given: one of the model's own

@@ -1,12 +1,14 @@
 #include "engine_core/kv_transfer/make_connector.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
 #include "common/check.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "engine_core/kv_transfer/block_folder.h"
 #include "engine_core/kv_transfer/example_connector.h"
 #include "engine_core/kv_transfer/model_fingerprint.h"
 #include "engine_core/kv_transfer/multi_connector.h"
@@ -19,9 +21,55 @@ namespace {
 using Made = StatusOr<std::unique_ptr<InProcessConnector>>;
 using Connector = KvTransferConfig::Connector;
 
+std::string ModelName(const ConnectorPlace& place) {
+  std::filesystem::path model(place.model);
+  if (!model.has_filename()) model = model.parent_path();  // a slash at the end
+  return model.filename().string();
+}
+
+// What the bytes of a block depend on, vLLM's facts of the kind among them.
+StatusOr<std::string> FactsOfBlocks(const ConnectorPlace& place) {
+  ASSIGN_OR_RETURN(const std::string fingerprint, ModelFingerprint(place.model, place.facts));
+  const KvCacheSpec& spec = place.cache->spec();
+  const std::string backend = place.backend->description();
+  return nlohmann::json{
+      {"backend", backend.substr(0, backend.find(','))},  // how many threads it has changes nothing
+      {"block_bytes", BlockCopier::BytesPerBlock(*place.cache)},
+      {"blocks_per_file", 1},
+      {"fingerprint", fingerprint},
+      {"inference_engine", "tandem"},
+      {"kv_format", static_cast<int>(spec.format)},
+      {"model_name", ModelName(place)},
+      {"num_layers", spec.num_layers},
+      {"pp_size", 1},
+      {"tokens_per_hash", spec.block_size},
+      {"tp_size", 1}}
+      .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+}
+
+StatusOr<std::unique_ptr<BlockFolder>> OpenFiles(const FileTierConfig& tier,
+                                                 const ConnectorPlace& place) {
+  ASSIGN_OR_RETURN(const std::string facts, FactsOfBlocks(place));
+  ASSIGN_OR_RETURN(std::unique_ptr<BlockFolder> folder,
+                   BlockFolder::Open(BlockFolderBase(tier.root, ModelName(place), facts), facts,
+                                     BlockCopier::BytesPerBlock(*place.cache)));
+  if (tier.max_bytes > 0) {
+    LOG_INFO << "KV offloading: " << WithCommas(tier.max_bytes / folder->bytes_per_file())
+             << " KV blocks in files of " << folder->path();
+  } else {
+    LOG_WARNING << "KV offloading: files of " << folder->path()
+                << " may take all of the disk: evictor_args has no max_storage_size_gb";
+  }
+  return folder;
+}
+
 Made MakeOffloading(const KvTransferConfig& config, const ConnectorPlace& place) {
+  std::unique_ptr<BlockFolder> folder;
+  if (config.file_tier) {
+    ASSIGN_OR_RETURN(folder, OpenFiles(*config.file_tier, place));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<OffloadingConnector> connector,
-                   OffloadingConnector::Create(config, place.cache));
+                   OffloadingConnector::Create(config, place.cache, std::move(folder)));
   LOG_INFO << "KV offloading: host memory for " << WithCommas(connector->num_host_blocks())
            << " KV blocks beyond the cache";
   return std::unique_ptr<InProcessConnector>(std::move(connector));
@@ -31,9 +79,7 @@ Made MakeOffloading(const KvTransferConfig& config, const ConnectorPlace& place)
 StatusOr<std::string> SubfolderOf(const KvTransferConfig& config, const ConnectorPlace& place) {
   if (config.subfolder) return *config.subfolder;
   ASSIGN_OR_RETURN(const std::string fingerprint, ModelFingerprint(place.model, place.facts));
-  std::filesystem::path model(place.model);
-  if (!model.has_filename()) model = model.parent_path();  // a slash at the end
-  return model.filename().string() + "-" + fingerprint;
+  return ModelName(place) + "-" + fingerprint;
 }
 
 Made MakeExample(const KvTransferConfig& config, const ConnectorPlace& place) {

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "engine_core/scheduler/reads_prefix.h"
 #include "engine_core/scheduler/request.h"
 #include "proto_msgpack/offload_series.h"
 
@@ -13,27 +14,46 @@ namespace {
 
 namespace offload = wire::offload;
 
-ConnectorCounts::Info InfoOf(int64_t num_blocks, int64_t bytes_per_block, int64_t block_size) {
-  return {{"cpu_num_chunks", std::to_string(num_blocks)},
-          {"cpu_blocks_per_chunk", "1"},
-          {"cpu_kv_cache_size_bytes", std::to_string(num_blocks * bytes_per_block)},
-          {"cpu_kv_cache_size_tokens", std::to_string(num_blocks * block_size)}};
+ConnectorCounts::Info InfoOf(const KvTransferConfig& config, int64_t num_blocks,
+                             int64_t bytes_per_block, int64_t block_size) {
+  ConnectorCounts::Info info = {
+      {"cpu_num_chunks", std::to_string(num_blocks)},
+      {"cpu_blocks_per_chunk", "1"},
+      {"cpu_kv_cache_size_bytes", std::to_string(num_blocks * bytes_per_block)},
+      {"cpu_kv_cache_size_tokens", std::to_string(num_blocks * block_size)}};
+  if (!config.file_tier) return info;
+  const int64_t max_bytes = config.file_tier->max_bytes;
+  info.emplace_back("tier", "fs");
+  info.emplace_back("fs_root_dir", config.file_tier->root);
+  info.emplace_back("fs_max_bytes", max_bytes > 0 ? std::to_string(max_bytes) : "None");
+  return info;
 }
 
 }  // namespace
 
 OffloadingConnector::OffloadingConnector(const KvTransferConfig& config, const KvCache& cache,
                                          int32_t num_host_blocks,
-                                         std::unique_ptr<BlockCopier> copier)
+                                         std::unique_ptr<BlockCopier> copier,
+                                         std::unique_ptr<BlockFolder> folder)
     : prompt_only_(config.offload_prompt_only),
       block_size_(cache.spec().block_size),
       bytes_per_block_(BlockCopier::BytesPerBlock(cache)),
       host_(num_host_blocks, nullptr),
       copier_(std::move(copier)),
-      counts_(InfoOf(num_host_blocks - 1, bytes_per_block_, block_size_)) {}
+      counts_(InfoOf(config, num_host_blocks - 1, bytes_per_block_, block_size_)) {
+  if (folder == nullptr) return;
+  FileTierOptions options = {.num_readers = config.file_tier->num_readers};
+  if (config.file_tier->max_bytes > 0) options.max_bytes = config.file_tier->max_bytes;
+  files_ = std::make_unique<FileTier>(
+      options, std::move(folder),
+      HostBlocks{.pool = &host_,
+                 .bytes_of = [this](BlockId block) { return copier_->BytesOf(block); },
+                 .num_blocks = this->num_host_blocks()},
+      &counts_);
+}
 
 StatusOr<std::unique_ptr<OffloadingConnector>> OffloadingConnector::Create(
-    const KvTransferConfig& config, const KvCache* cache) {
+    const KvTransferConfig& config, const KvCache* cache, std::unique_ptr<BlockFolder> folder) {
   constexpr int64_t kMostBlocks = 1 << 30;
   const int64_t num_blocks =
       std::min(config.host_bytes / BlockCopier::BytesPerBlock(*cache), kMostBlocks);
@@ -42,25 +62,50 @@ StatusOr<std::unique_ptr<OffloadingConnector>> OffloadingConnector::Create(
                                 " bytes are less than a KV block of " +
                                 std::to_string(BlockCopier::BytesPerBlock(*cache)));
   }
+  const int64_t max_bytes = folder == nullptr ? 0 : config.file_tier->max_bytes;
+  if (max_bytes > 0 && max_bytes < folder->bytes_per_file()) {
+    return InvalidArgumentError("KV offloading: " + std::to_string(max_bytes) +
+                                " bytes of files are less than that of a KV block, " +
+                                std::to_string(folder->bytes_per_file()));
+  }
   const auto with_null = static_cast<int32_t>(num_blocks + 1);
   ASSIGN_OR_RETURN(std::unique_ptr<BlockCopier> copier, BlockCopier::Create(cache, with_null));
   return std::unique_ptr<OffloadingConnector>(
-      new OffloadingConnector(config, *cache, with_null, std::move(copier)));
+      new OffloadingConnector(config, *cache, with_null, std::move(copier), std::move(folder)));
 }
 
 std::optional<KvMatch> OffloadingConnector::Match(const Request& request,
                                                   int32_t num_local_tokens) {
   const double begin = SystemClock().Monotonic();
   const auto first = static_cast<size_t>(num_local_tokens / block_size_);
-  size_t end = first;
-  while (end < request.block_hashes.size() && host_.Find(request.block_hashes[end])) ++end;
+  const auto hashes =
+      std::span(request.block_hashes).subspan(std::min(first, request.block_hashes.size()));
+  const bool waits =
+      IsForFiles(request) && ReadsPrefixCache(request) && files_->Awaits(request.id(), hashes);
+  const size_t num_blocks = waits ? 0 : RunInMemory(hashes);
   counts_.Observe(offload::kLookupSyncDelay, SystemClock().Monotonic() - begin);
-  return KvMatch{static_cast<int32_t>(end - first) * block_size_, true};
+  if (waits) return std::nullopt;
+  return KvMatch{static_cast<int32_t>(num_blocks) * block_size_, true};
+}
+
+bool OffloadingConnector::IsForFiles(const Request& request) const {
+  const ExtraKeys& keys = request.extra_keys;
+  return files_ != nullptr && keys.adapter.id == 0 && keys.embeddings == nullptr;
+}
+
+size_t OffloadingConnector::RunInMemory(std::span<const BlockHash> hashes) const {
+  const auto is_missing = [&](const BlockHash& hash) { return !host_.Find(hash); };
+  return static_cast<size_t>(std::ranges::find_if(hashes, is_missing) - hashes.begin());
 }
 
 void OffloadingConnector::OnAllocated(const Request& request, std::span<const BlockId> table,
                                       int32_t num_local_tokens, const KvMatch& match) {
-  if (match.num_tokens == 0) return;
+  if (match.num_tokens > 0) BeginLoad(request, table, num_local_tokens, match);
+  if (files_ != nullptr) files_->Forget(request.id());
+}
+
+void OffloadingConnector::BeginLoad(const Request& request, std::span<const BlockId> table,
+                                    int32_t num_local_tokens, const KvMatch& match) {
   BlockCopyJob job = {.id = request.id(), .is_load = true};
   const auto first = static_cast<size_t>(num_local_tokens / block_size_);
   const auto end = first + static_cast<size_t>(match.num_tokens / block_size_);
@@ -79,6 +124,7 @@ void OffloadingConnector::OnAllocated(const Request& request, std::span<const Bl
 
 KvEnding OffloadingConnector::OnFinished(const Request& request, wire::RequestStatus status,
                                          std::span<const BlockId> table) {
+  if (files_ != nullptr) files_->Forget(request.id());
   const bool is_sound = status != wire::RequestStatus::kFinishedAborted &&
                         status != wire::RequestStatus::kFinishedError;
   if (!is_sound || request.status != wire::RequestStatus::kRunning) return {};
@@ -92,12 +138,14 @@ KvEnding OffloadingConnector::OnFinished(const Request& request, wire::RequestSt
   if (num_missing > 0) {
     counts_.Observe(offload::kCpuAllocationSize, static_cast<double>(num_missing));
   }
-  BlockCopyJob job = {.id = request.id()};
+  BlockCopyJob job = {.id = request.id(), .is_for_files = IsForFiles(request)};
+  std::vector<FileTier::Stored> found_blocks;
   for (size_t i = 0; i < num_blocks; ++i) {
     // The whole prefix stays together: its begin is of use without its end, not the reverse.
     if (const std::optional<BlockId> found = host_.Find(hashes[i])) {
       host_.Hold(*found);
       job.held.push_back(*found);
+      found_blocks.push_back({hashes[i], *found});
       continue;
     }
     if (host_.num_free() == 0) {
@@ -111,6 +159,8 @@ KvEnding OffloadingConnector::OnFinished(const Request& request, wire::RequestSt
     job.cache_blocks.push_back(table[i]);
     job.hashes.push_back(hashes[i]);
   }
+  // Those that have no file yet get another chance.
+  if (job.is_for_files) files_->Offer(found_blocks);
   if (job.host_blocks.empty()) {
     host_.Free(job.held);
     return {};
@@ -122,20 +172,27 @@ KvEnding OffloadingConnector::OnFinished(const Request& request, wire::RequestSt
 }
 
 void OffloadingConnector::WaitBriefly() {
-  if (is_busy()) copier_->WaitBriefly();
+  if (num_loads_ + num_stores_ > 0) return copier_->WaitBriefly();
+  if (is_busy()) files_->WaitBriefly();
 }
 
 bool OffloadingConnector::Reset() {
+  if (files_ != nullptr) files_->Settle();
   if (host_.num_free() != num_host_blocks()) return false;
   host_.Clear();
+  if (files_ != nullptr) files_->Clear();
   return true;
 }
 
 void OffloadingConnector::Report(KvTransferReport* report) {
+  if (files_ != nullptr) files_->Settle();
   for (const BlockCopyJob& job : copier_->TakeDone()) {
+    std::vector<FileTier::Stored> stored;
     for (size_t i = 0; i < job.hashes.size(); ++i) {
       host_.Register(job.host_blocks[i], job.hashes[i]);
+      stored.push_back({job.hashes[i], job.host_blocks[i]});
     }
+    if (job.is_for_files) files_->Offer(stored);
     host_.Free(job.held);
     --(job.is_load ? num_loads_ : num_stores_);
     (job.is_load ? num_read_ : num_written_) -= NumBlocks(job);
@@ -156,9 +213,15 @@ wire::RawValue OffloadingConnector::TakeStats() {
   const auto share = [&](int64_t num) {
     return std::min(1.0, static_cast<double>(num) / num_host_blocks());
   };
-  counts_.Set(offload::kCpuReadUsage, share(num_read_));
-  counts_.Set(offload::kCpuWriteUsage, share(num_written_));
-  counts_.Set(offload::kCpuUsage, share(num_read_ + num_written_));
+  int64_t num_read = num_read_, num_written = num_written_;
+  if (files_ != nullptr) {
+    num_read += static_cast<int64_t>(files_->num_writing());
+    num_written += static_cast<int64_t>(files_->num_reading());
+    files_->SetGauges();
+  }
+  counts_.Set(offload::kCpuReadUsage, share(num_read));
+  counts_.Set(offload::kCpuWriteUsage, share(num_written));
+  counts_.Set(offload::kCpuUsage, share(num_read + num_written));
   return counts_.Take();
 }
 

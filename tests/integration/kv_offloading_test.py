@@ -4,6 +4,7 @@ and is counted."""
 import json
 import pathlib
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -51,6 +52,20 @@ class Offloading(unittest.TestCase):
             self.assertEqual(server.total("vllm:kv_offload_size_count"), 6)
             self.assertGreater(server.total("vllm:kv_offload_load_time_total"), 0)
             self.assertEqual(server.total("vllm:kv_offload_config_info"), 1)
+
+    def test_an_engine_that_starts_again_finds_its_blocks_in_files(self):
+        with tempfile.TemporaryDirectory(prefix="tandem-kv-") as folder:
+            tier = {"type": "fs", "root_dir": folder, "evictor_args": {"max_storage_size_gb": 0.1}}
+            config = json.dumps({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {
+                "spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 50_000_000, "secondary_tiers": [tier]}})
+            with Pair(*SIZES, "--kv-transfer-config", config) as server:
+                computed = [complete(server, number) for number in range(3)]
+                pair.wait_for(lambda: len(list(pathlib.Path(folder).rglob("*.bin"))) == 3 * 4, "all blocks are in files")
+            with Pair(*SIZES, "--kv-transfer-config", config) as server:
+                self.assertEqual([complete(server, number) for number in range(3)], computed)
+                self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 3 * 128)
+                self.assertGreater(server.total("vllm:kv_offload_tiering_read_bytes_total", tier="1:fs"), 0)
+                self.assertEqual(server.total("vllm:kv_offload_tiering_promotion_job_failures_total"), 0)
 
     def test_a_connector_that_is_not_built_is_refused_by_name(self):
         with Pair("--kv-transfer-config", '{"kv_connector": "NixlConnector"}', wait=False) as server:

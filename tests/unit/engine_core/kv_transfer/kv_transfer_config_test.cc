@@ -36,6 +36,50 @@ TEST_CASE("kv-transfer-config: vLLM's keys for offloading are read") {
   CHECK(config->load_failure_policy == KvLoadFailurePolicy::kRecompute);
 }
 
+std::string Tiered(const std::string& tiers, const std::string& spec = "TieringOffloadingSpec") {
+  return R"({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {)"
+         R"("cpu_bytes_to_use": 1000000, "spec_name": ")" +
+         spec + R"(", "secondary_tiers": )" + tiers + "}}";
+}
+
+TEST_CASE("kv-transfer-config: vLLM's fs tier is read") {
+  const auto config = ParseKvTransferConfig(
+      Tiered(R"([{"type": "fs", "root_dir": "/kv", "n_read_threads": 16, "n_write_threads": 16,
+                  "evictor_args": {"max_storage_size_gb": 0.5, "evictor_type": "lru"}}])"),
+      0);
+  REQUIRE(config.ok());
+  REQUIRE(config->file_tier.has_value());
+  CHECK(config->file_tier->root == "/kv");
+  CHECK(config->file_tier->num_readers == 16);
+  CHECK(config->file_tier->max_bytes == 512 << 20);
+  const auto unbounded = ParseKvTransferConfig(Tiered(R"([{"type": "fs", "root_dir": "/kv"}])"), 0);
+  REQUIRE(unbounded.ok());
+  CHECK(unbounded->file_tier->max_bytes == 0);
+}
+
+TEST_CASE("kv-transfer-config: tiers that are not built are refused by what is wrong") {
+  const std::string fs = R"([{"type": "fs", "root_dir": "/kv"}])";
+  CHECK_THAT(MessageOf(Tiered(fs, "CPUOffloadingSpec")), Contains("go together"));
+  CHECK_THAT(MessageOf(R"({"kv_connector": "OffloadingConnector", "kv_connector_extra_config":
+                           {"cpu_bytes_to_use": 1, "spec_name": "TieringOffloadingSpec"}})"),
+             Contains("go together"));
+  CHECK_THAT(MessageOf(Tiered(R"([{"type": "obj", "root_dir": "/kv"}])")), Contains("\"obj\""));
+  CHECK_THAT(MessageOf(Tiered(R"([{"type": "fs"}])")), Contains("root_dir"));
+  CHECK_THAT(MessageOf(Tiered(R"([{"root_dir": "/kv"}])")), Contains("type"));
+  CHECK_THAT(MessageOf(Tiered(R"([{"type": "fs", "root_dir": ""}])")), Contains("a folder"));
+  CHECK_THAT(MessageOf(Tiered("[]")), Contains("a list of one object"));
+  CHECK_THAT(MessageOf(Tiered(R"([{"type": "fs", "root_dir": "/", "speed": 1}])")),
+             Contains("secondary_tiers has no key speed"));
+  const auto with = [&](const std::string& key) {
+    return MessageOf(Tiered(R"([{"type": "fs", "root_dir": "/", )" + key + "}]"));
+  };
+  CHECK_THAT(with(R"("n_read_threads": 0)"), Contains("from 1 to 64"));
+  CHECK_THAT(with(R"("enable_secondary_tier_events": true)"), Contains("must be false"));
+  CHECK_THAT(with(R"("evictor_args": {"evictor_type": "fail_on_full"})"), Contains("\"lru\""));
+  CHECK_THAT(with(R"("evictor_args": {"max_storage_size_gb": 0})"), Contains("above 0"));
+  CHECK_THAT(with(R"("evictor_args": {"size": 1})"), Contains("evictor_args has no key size"));
+}
+
 TEST_CASE("kv-offloading-size: the same connector in one number, and not beside another") {
   const auto config = ParseKvTransferConfig("", 0.5);
   REQUIRE(config.ok());

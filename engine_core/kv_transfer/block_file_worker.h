@@ -1,0 +1,61 @@
+#pragma once
+
+// Reads, writes and removes blocks of a BlockFolder on threads of its own: some read, one does the
+// rest, in the order of Push. Thread: engine loop. The folder must outlive it. Jobs that have not
+// begun when this goes are dropped.
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "common/ids.h"
+#include "common/mailbox.h"
+#include "common/status.h"
+#include "engine_core/kv_transfer/block_folder.h"
+
+namespace tandem {
+
+struct BlockFileJob {
+  enum class Kind { kScan, kRead, kWrite, kRemove };
+  Kind kind = Kind::kScan;
+  BlockHash hash = {};
+  BlockId host_block = {};
+  std::span<std::byte> bytes = {};     // of the host block
+  std::vector<BlockHash> hashes = {};  // to remove; of a scan that is done: what there is
+  Status status = {};                  // of a read or write that is done
+  double seconds = 0;                  // that it took
+};
+
+class BlockFileWorker {
+ public:
+  // Begins with a scan. REQUIRES: num_readers >= 1.
+  BlockFileWorker(const BlockFolder* folder, int num_readers);
+  ~BlockFileWorker();
+
+  void Push(BlockFileJob job);
+  // Scan, reads and writes that have been done since the last call.
+  std::vector<BlockFileJob>& TakeDone();
+  // Sleeps until a job is done, or for at most 1 ms.
+  void WaitBriefly();
+
+ private:
+  struct Lane {
+    Mailbox<BlockFileJob> jobs;  // closed: the thread ends
+    std::thread thread;
+  };
+  void Start(const char* name, Lane* lane);
+  void Run(const char* name, Mailbox<BlockFileJob>* jobs);
+  void Do(BlockFileJob* job) const;
+
+  const BlockFolder* folder_;
+  Mailbox<BlockFileJob> done_;
+  std::vector<BlockFileJob> taken_;
+  size_t next_reader_ = 0;
+  std::vector<std::unique_ptr<Lane>> readers_;
+  Lane writer_;
+};
+
+}  // namespace tandem
