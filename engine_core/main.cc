@@ -291,11 +291,17 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
   return kExitOk;
 }
 
-// Flags that decide the content of KV blocks beside the model's files.
-std::string KvFacts(const EngineConfig& config, const EngineSetup& setup) {
+// Flags that decide the content of KV blocks beside the model's files. The angles of longrope
+// follow from the length that the engine is started with.
+std::string KvFacts(const EngineConfig& config, const ModelConfig& model,
+                    const EngineSetup& setup) {
   const bool is_dummy = config.load_format == "dummy";
+  const bool has_lengths = model.rope.type == RopeType::kLongRope;
+  const int64_t length = setup.runner.limits.max_model_len;
+  const bool is_long = has_lengths && length > model.rope.original_max_position_embeddings;
   return std::string(DTypeName(setup.backend.dtype)) + "\n" + config.quantization + "\n" +
-         config.hf_overrides + (is_dummy ? "\ndummy " + std::to_string(config.seed) : "");
+         config.hf_overrides + (is_dummy ? "\ndummy " + std::to_string(config.seed) : "") +
+         (is_long ? "\nlong" : "");
 }
 
 // The same where equal prompts have equal block hashes.
@@ -337,7 +343,7 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
     auto made = MakeConnector(setup->kv_transfer, {.backend = &loaded->runner->backend(),
                                                    .cache = &loaded->runner->kv_cache(),
                                                    .model = config.model,
-                                                   .facts = KvFacts(config, *setup),
+                                                   .facts = KvFacts(config, *model_config, *setup),
                                                    .hashes = HashOfNoBlock(*setup)});
     if (!made.ok()) return Fail(kExitBadFlags, made.status().WithContext("--kv-transfer-config"));
     connector = *std::move(made);
