@@ -29,6 +29,7 @@ BlockFileWorker::~BlockFileWorker() {
 
 void BlockFileWorker::Push(BlockFileJob job) {
   const bool is_read = job.kind == BlockFileJob::Kind::kRead;
+  if (is_read && readers_.empty()) return;
   Lane& lane = is_read ? *readers_[next_reader_++ % readers_.size()] : writer_;
   lane.jobs.Push(std::move(job));
 }

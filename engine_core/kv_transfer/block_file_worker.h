@@ -31,7 +31,7 @@ struct BlockFileJob {
 
 class BlockFileWorker {
  public:
-  // Begins with a scan. REQUIRES: num_readers >= 1.
+  // Begins with a scan. No readers: reads do not end, as on a disk that does not respond.
   BlockFileWorker(const BlockFolder* folder, int num_readers);
   ~BlockFileWorker();
 

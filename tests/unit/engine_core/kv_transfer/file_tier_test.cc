@@ -17,16 +17,16 @@ constexpr int64_t kFileBytes = 4096;
 class Engine {
  public:
   explicit Engine(const TempFolder& root, int num_host_blocks = 12, int num_files = 100,
-                  const std::string& facts = "{}") {
+                  const std::string& facts = "{}", int num_readers = 2) {
     bench_ = std::make_unique<ConnectorBench>([&](const KvCache* cache) {
       auto folder =
           BlockFolder::Open(BlockFolderBase(root.path(), "m", facts), facts, kBenchBlockBytes);
       REQUIRE(folder.ok());
       auto made = OffloadingConnector::Create(
           {.host_bytes = num_host_blocks * kBenchBlockBytes,
-           .file_tier =
-               FileTierConfig{
-                   .root = root.path(), .max_bytes = num_files * kFileBytes, .num_readers = 2}},
+           .file_tier = FileTierConfig{.root = root.path(),
+                                       .max_bytes = num_files * kFileBytes,
+                                       .num_readers = num_readers}},
           cache, *std::move(folder));
       REQUIRE(made.ok());
       connector_ = made->get();
@@ -168,6 +168,22 @@ TEST_CASE("file tier: a folder that cannot be written costs no request anything"
   CHECK(engine.Take(offload::kCascadeFailures) > 0);
   CHECK(engine.Ask(40, 100) == 0);
   CHECK(engine.Ask(30, 0) > 0);  // from host memory
+}
+
+TEST_CASE("file tier: a disk that does not respond is waited for once") {
+  const TempFolder root;
+  {
+    Engine engine(root, 24);
+    CHECK(engine.AskUntilInFiles(30, 0, 7) == 0);
+    CHECK(engine.AskUntilInFiles(30, 100, 14) == 0);
+  }
+  Engine engine(root, 24, 100, "{}", /*num_readers=*/0);
+  (void)engine.Take(offload::kLookupAsyncDelay);
+  CHECK(engine.Ask(30, 0) == 0);  // computed, and kept in host memory
+  CHECK(engine.Take(offload::kLookupAsyncDelay) > 1);
+  CHECK(engine.Ask(30, 100) == 0);
+  CHECK(engine.Take(offload::kLookupAsyncDelay) == 0);
+  CHECK(engine.Ask(30, 0) > 0);
 }
 
 TEST_CASE("file tier: what is too much for the writer is dropped, and offered again later") {
