@@ -1,9 +1,9 @@
 #include "engine_core/kv_remote/block_parts.h"
 
 #include <algorithm>
+#include <cstring>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
+#include "common/crc32c.h"
 
 namespace tandem {
 
@@ -16,6 +16,9 @@ StatusOr<BlockParts> BlockParts::Of(const KvCache& cache) {
     if (kv.k == nullptr) continue;
     auto* k = static_cast<std::byte*>(kv.k);
     auto* v = static_cast<std::byte*>(kv.v);
+    const std::byte* expected =
+        all.parts_.empty() ? k : all.parts_.front().begin + all.block_bytes_ * all.num_blocks_;
+    if (k != expected) break;  // keys and values of another layer
     const int64_t bytes = (v - k) / all.num_blocks_;
     all.parts_.push_back({k, bytes});
     all.parts_.push_back({v, bytes});
@@ -28,20 +31,28 @@ StatusOr<BlockParts> BlockParts::Of(const KvCache& cache) {
   return all;
 }
 
+void BlockParts::CopyFrom(const std::byte* memory, int64_t num_blocks, int64_t from,
+                          BlockId to) const {
+  for (const Part& part : parts_) {
+    std::memcpy(part.begin + Index(to) * part.bytes, memory + from * part.bytes,
+                static_cast<size_t>(part.bytes));
+    memory += num_blocks * part.bytes;
+  }
+}
+
 void BlockParts::AppendTo(std::vector<iovec>* out, BlockId block) const {
   for (const Part& part : parts_) {
     out->push_back({part.begin + Index(block) * part.bytes, static_cast<size_t>(part.bytes)});
   }
 }
 
-uint64_t BlockParts::Checksum(BlockId block) const {
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
+uint32_t BlockParts::Checksum(BlockId block) const {
+  uint32_t checksum = 0;
   for (const Part& part : parts_) {
-    XXH3_64bits_update(&state, part.begin + Index(block) * part.bytes,
-                       static_cast<size_t>(part.bytes));
+    const std::byte* begin = part.begin + Index(block) * part.bytes;
+    checksum = Crc32c({begin, static_cast<size_t>(part.bytes)}, checksum);
   }
-  return XXH3_64bits_digest(&state);
+  return checksum;
 }
 
 void DropBytes(size_t bytes, std::vector<iovec>* parts, size_t* begin) {

@@ -25,11 +25,15 @@ class BlockParts {
   size_t num_parts() const { return parts_.size(); }
   int64_t block_bytes() const { return block_bytes_; }
   int64_t num_blocks() const { return num_blocks_; }
+  // All parts of all blocks lie in it, part by part.
+  std::byte* memory() const { return parts_.front().begin; }
+  int64_t memory_bytes() const { return block_bytes_ * num_blocks_; }
+  // Copies a block of another cache of the same layout, with num_blocks blocks, whose memory this
+  // is.
+  void CopyFrom(const std::byte* memory, int64_t num_blocks, int64_t from, BlockId to) const;
   // Appends the block's parts.
   void AppendTo(std::vector<iovec>* out, BlockId block) const;
-  // XXH3 of its bytes: a checksum against what damages bytes by accident. It costs a tenth of what
-  // the bytes cost on their way.
-  uint64_t Checksum(BlockId block) const;
+  uint32_t Checksum(BlockId block) const;  // Crc32c of its bytes
 
  private:
   // Block b is at begin + b * bytes.

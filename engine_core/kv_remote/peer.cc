@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <utility>
 
@@ -58,6 +59,9 @@ void KvPeer::Connect(double now) {
   connected_at_ = now;
   is_connected_ = false;
   lease_s_ = 0;
+  num_cache_blocks_ = 0;
+  cache_ = MappedCache();
+  file_ = UniqueFd();
   part_ = Part::kHead;
   receiving_.clear();
   next_part_ = 0;
@@ -74,13 +78,16 @@ void KvPeer::SendHolds(double now) {
   next_hold_ = now + (has_welcome() ? lease_s_ / kHoldsPerLease : kFirstHoldSeconds);
 }
 
+// On one host they wait for the welcome, which may bring the cache itself.
 void KvPeer::SendOrders(double now) {
+  if (address_.is_unix() && !has_welcome()) return;
+  const KvFrame kind = cache_.memory() == nullptr ? KvFrame::kRead : KvFrame::kFind;
   while (!waiting_.empty() && sent_.size() < kMaxSent) {
     if (sent_.empty()) order_begin_ = last_block_ = now;
     Order& order = sent_.emplace_back(Order{std::move(waiting_.front()), ++num_orders_});
     waiting_.pop_front();
     const KvReadJob& job = order.job;
-    out_ += PackKvRead(order.number, {job.ticket, job.first, job.hashes});
+    out_ += PackKvRead(order.number, {job.ticket, job.first, job.hashes}, kind);
   }
 }
 
@@ -121,30 +128,66 @@ Status KvPeer::Receive(double now) {
       next_part_ = 0;
       part_ = Part::kHead;
     }
-    msghdr message = {};
-    message.msg_iov = &receiving_[next_part_];
-    message.msg_iovlen = std::min(receiving_.size() - next_part_, kMaxIovecs);
-    const ssize_t size = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
+    const ssize_t size = ReceiveSome(/*wants_file=*/address_.is_unix() && !has_welcome());
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return OkStatus();
     if (size <= 0) return LostError();
     num_received += static_cast<size_t>(size);
     DropBytes(static_cast<size_t>(size), &receiving_, &next_part_);
     if (next_part_ < receiving_.size()) continue;
-    RETURN_IF_ERROR(part_ == Part::kHead      ? TakeHead()
+    RETURN_IF_ERROR(part_ == Part::kHead      ? TakeHead(now)
                     : part_ == Part::kPayload ? TakePayload(now)
                                               : EndBlock(now));
   }
   return OkStatus();
 }
 
-Status KvPeer::TakeHead() {
+ssize_t KvPeer::ReceiveSome(bool wants_file) {
+  msghdr message = {};
+  message.msg_iov = &receiving_[next_part_];
+  message.msg_iovlen = std::min(receiving_.size() - next_part_, kMaxIovecs);
+  // The kernel closes files for which there is no room.
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
+  message.msg_control = wants_file ? control.data() : nullptr;
+  message.msg_controllen = wants_file ? control.size() : 0;
+  const ssize_t size = recvmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  const cmsghdr* head = size > 0 && wants_file ? CMSG_FIRSTHDR(&message) : nullptr;
+  if (head == nullptr || head->cmsg_level != SOL_SOCKET || head->cmsg_type != SCM_RIGHTS) {
+    return size;
+  }
+  // Each is owned, the last one is kept: padding has room for a second one.
+  const size_t num_files = (head->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+  for (size_t i = 0; i < num_files; ++i) {
+    int file = -1;
+    std::memcpy(&file, CMSG_DATA(head) + i * sizeof(int), sizeof(file));
+    file_ = UniqueFd(file);
+  }
+  return size;
+}
+
+Status KvPeer::TakeHead(double now) {
   ASSIGN_OR_RETURN(head_, ReadKvHead({bytes_.data(), kKvHeadBytes}));
   size_t num_bytes = head_.num_bytes;
   switch (head_.kind) {
     case KvFrame::kWelcome:
     case KvFrame::kRefusal:
-      if (num_bytes == 0 || num_bytes > kMaxKvReason) return StrangeError("a frame of no length");
+      if (num_bytes == 0 || num_bytes > kMaxKvReason)
+        return StrangeError("a frame of another length");
       break;
+    case KvFrame::kHeld:
+      if (num_bytes != 0) return StrangeError("a frame of another length");
+      return TakeHeld(now);
+    case KvFrame::kPlaces: {
+      const auto order = std::ranges::find(sent_, head_.number, &Order::number);
+      const bool fits = order != sent_.end() && cache_.memory() != nullptr &&
+                        order->places.empty() &&
+                        num_bytes == order->job.blocks.size() * sizeof(uint32_t);
+      if (!fits) return StrangeError("places that were not asked for");
+      places_.resize(num_bytes);
+      receiving_.assign(1, {places_.data(), num_bytes});
+      next_part_ = 0;
+      part_ = Part::kPayload;
+      return OkStatus();
+    }
     case KvFrame::kBlock:
       if (num_bytes != kKvBlockHeadBytes + reading_->shape.block_bytes || !has_welcome()) {
         return StrangeError("a block of another size");
@@ -161,14 +204,71 @@ Status KvPeer::TakeHead() {
 }
 
 Status KvPeer::TakePayload(double now) {
+  if (head_.kind == KvFrame::kPlaces) return TakePlaces();
   if (head_.kind == KvFrame::kBlock) return BeginBlock();
   const std::string payload(bytes_.data(), head_.num_bytes);
   if (head_.kind == KvFrame::kRefusal) return TakeRefusal(ReadKvRefusal(payload), now);
+  return TakeWelcome(payload, now);
+}
+
+Status KvPeer::TakeWelcome(std::string_view payload, double now) {
   ASSIGN_OR_RETURN(const KvWelcome welcome, ReadKvWelcome(payload));
   if (welcome.lease_ms == 0 || has_welcome()) return StrangeError("a second welcome");
+  constexpr uint64_t kMostBlocks = INT32_MAX;
+  if (welcome.num_blocks > kMostBlocks) return StrangeError("a cache of too many blocks");
+  const UniqueFd file = std::move(file_);
+  if (file && welcome.num_blocks > 0) {
+    const uint64_t bytes = welcome.num_blocks * reading_->shape.block_bytes;
+    ASSIGN_OR_RETURN(cache_, MappedCache::Open(file, bytes));
+    num_cache_blocks_ = static_cast<int64_t>(welcome.num_blocks);
+  }
   lease_s_ = std::max(welcome.lease_ms / 1000.0, kMinLeaseSeconds);
   next_hold_ = std::min(next_hold_, now + lease_s_ / kHoldsPerLease);
+  SendOrders(now);
   return OkStatus();
+}
+
+Status KvPeer::TakePlaces() {
+  const auto order = std::ranges::find(sent_, head_.number, &Order::number);
+  CHECK(order != sent_.end());  // as TakeHead has seen
+  ASSIGN_OR_RETURN(order->places, ReadKvPlaces(places_));
+  for (const uint32_t place : order->places) {
+    if (place >= static_cast<uint64_t>(num_cache_blocks_)) {
+      return StrangeError("a place outside of its cache");
+    }
+  }
+  return OkStatus();
+}
+
+Status KvPeer::TakeHeld(double now) {
+  const auto order = std::ranges::find(sent_, head_.number, &Order::number);
+  if (order == sent_.end() || order->num_copied < order->job.blocks.size()) {
+    return StrangeError("an answer to what was not asked");
+  }
+  order->num_read = order->num_copied;
+  EndSent(order, OkStatus(), now);
+  return OkStatus();
+}
+
+KvPeer::Order* KvPeer::NextToCopy() {
+  const auto found = std::ranges::find_if(
+      sent_, [](const Order& one) { return one.num_copied < one.places.size(); });
+  return found == sent_.end() ? nullptr : &*found;
+}
+
+void KvPeer::CopySome(double now) {
+  Order* const order = NextToCopy();
+  if (order == nullptr) return;
+  const auto block_bytes = static_cast<size_t>(reading_->shape.block_bytes);
+  const size_t turn = std::max<size_t>(kBytesPerTurn / block_bytes, 1);
+  const size_t end = std::min(order->places.size(), order->num_copied + turn);
+  for (; order->num_copied < end; ++order->num_copied) {
+    reading_->parts.CopyFrom(cache_.memory(), num_cache_blocks_, order->places[order->num_copied],
+                             order->job.blocks[order->num_copied]);
+  }
+  last_block_ = now;
+  if (order->num_copied < order->places.size()) return;
+  out_ += PackKvTicket(KvFrame::kConfirm, order->job.ticket, order->number);
 }
 
 Status KvPeer::TakeRefusal(const std::string& reason, double now) {
@@ -249,6 +349,7 @@ double KvPeer::OrderDeadline() const {
 }
 
 double KvPeer::deadline() const {
+  if (socket_ && NextToCopy() != nullptr) return 0;
   double next = held_.empty() ? kNever : next_hold_;
   if (socket_ && !has_welcome()) next = std::min(next, connected_at_ + reading_->options.connect_s);
   if (socket_ && !sent_.empty()) next = std::min(next, OrderDeadline());
@@ -264,6 +365,7 @@ void KvPeer::OnTime(double now) {
   if (socket_ && !sent_.empty() && now >= OrderDeadline()) {
     return Lose(late("the holder's blocks do not come"), now);
   }
+  if (socket_) CopySome(now);
   if (out_.size() > kMaxUnsentBytes) return Lose(late("the holder receives nothing"), now);
   if (held_.empty() || now < next_hold_) return;
   if (!socket_) return Connect(now);

@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -21,6 +22,7 @@
 #include "common/unique_fd.h"
 #include "engine_core/kv_remote/address.h"
 #include "engine_core/kv_remote/block_parts.h"
+#include "engine_core/kv_remote/shared_cache.h"
 #include "engine_core/kv_remote/wire.h"
 
 namespace tandem {
@@ -81,17 +83,29 @@ class KvPeer {
     KvReadJob job;
     uint64_t number = 0;
     size_t num_read = 0;
+    // Of one whose blocks are copied here: where they are, and how many have been. They count once
+    // the holder has confirmed the lease.
+    std::vector<uint32_t> places = {};
+    size_t num_copied = 0;
   };
 
   bool is_idle() const { return held_.empty() && waiting_.empty() && sent_.empty(); }
   bool has_welcome() const { return lease_s_ > 0; }
+  // Where blocks are copied, the next order whose are not yet; or null.
+  Order* NextToCopy();
+  const Order* NextToCopy() const { return const_cast<KvPeer*>(this)->NextToCopy(); }
+  void CopySome(double now);
   double OrderDeadline() const;
   void Connect(double now);
   void SendOrders(double now);
   void SendHolds(double now);
   Status Flush();
   Status Receive(double now);
-  Status TakeHead();
+  ssize_t ReceiveSome(bool wants_file);
+  Status TakeHead(double now);
+  Status TakeWelcome(std::string_view payload, double now);
+  Status TakePlaces();
+  Status TakeHeld(double now);
   Status TakePayload(double now);
   Status TakeRefusal(const std::string& reason, double now);
   Status BeginBlock();
@@ -104,6 +118,9 @@ class KvPeer {
   const KvReading* const reading_;
   UniqueFd socket_;
   bool is_connected_ = false;
+  UniqueFd file_;      // came with the welcome, until that has been read
+  MappedCache cache_;  // the holder's; of one on another host none
+  int64_t num_cache_blocks_ = 0;
   double lease_s_ = 0;  // the holder's; 0: it has not welcomed this connection
   double connected_at_ = 0, last_use_, last_block_ = 0, next_hold_ = 0;
   double order_begin_ = 0;  // when the oldest order became the oldest
@@ -117,6 +134,7 @@ class KvPeer {
   Part part_ = Part::kHead;
   KvFrameHead head_;
   std::array<char, kMaxKvReason> bytes_;  // of a head or a payload
+  std::string places_;                    // the payload of kPlaces
   std::vector<iovec> receiving_;
   size_t next_part_ = 0;
 };

@@ -68,8 +68,8 @@ void KvReader::Poll() {
     polled_.push_back({peer->fd(), peer->events(), 0});
     polled_peers_.push_back(peer.get());
   }
-  const double seconds = std::max(next - now, 0.0);
-  if (poll(polled_.data(), polled_.size(), static_cast<int>(seconds * 1000) + 1) < 0) {
+  const int sleep_ms = next <= now ? 0 : static_cast<int>((next - now) * 1000) + 1;
+  if (poll(polled_.data(), polled_.size(), sleep_ms) < 0) {
     for (pollfd& one : polled_) one.revents = 0;  // EINTR
   }
 }

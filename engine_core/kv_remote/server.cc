@@ -22,7 +22,7 @@ constexpr double kPauseSeconds = 0.1;
 }  // namespace
 
 StatusOr<std::unique_ptr<KvServer>> KvServer::Start(KvServerOptions options, BlockParts parts,
-                                                    KvShape shape,
+                                                    KvShape shape, UniqueFd memory,
                                                     std::function<void(RequestId)> on_released) {
   ASSIGN_OR_RETURN(UniqueFd socket, ListenAt(&options.address));
   UniqueFd wake(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
@@ -30,7 +30,8 @@ StatusOr<std::unique_ptr<KvServer>> KvServer::Start(KvServerOptions options, Blo
   KvHoldings holdings = {.parts = std::move(parts),
                          .shape = std::move(shape),
                          .lease_s = options.lease_s,
-                         .leases = KvLeaseTable(options.lease_s, options.max_leased_blocks)};
+                         .leases = KvLeaseTable(options.lease_s, options.max_leased_blocks),
+                         .memory = std::move(memory)};
   return std::unique_ptr<KvServer>(new KvServer(std::move(options), std::move(socket),
                                                 std::move(wake), std::move(holdings),
                                                 std::move(on_released)));
@@ -120,7 +121,8 @@ void KvServer::Accept() {
       }
       continue;
     }
-    sessions_.push_back(std::make_unique<KvSession>(std::move(fd), &holdings_, clock_.Monotonic()));
+    sessions_.push_back(std::make_unique<KvSession>(std::move(fd), options_.address.is_unix(),
+                                                    &holdings_, clock_.Monotonic()));
   }
 }
 

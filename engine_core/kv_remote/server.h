@@ -31,10 +31,11 @@ struct KvServerOptions {
 
 class KvServer {
  public:
+  // memory: a file of the cache (ShareMemory), for readers on this host; or none.
   // on_released: called on the server's thread with each request whose blocks are read no longer;
   // it must only post.
   static StatusOr<std::unique_ptr<KvServer>> Start(KvServerOptions options, BlockParts parts,
-                                                   KvShape shape,
+                                                   KvShape shape, UniqueFd memory,
                                                    std::function<void(RequestId)> on_released);
   ~KvServer();
 

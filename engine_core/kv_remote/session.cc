@@ -7,6 +7,7 @@
 #include <array>
 #include <bit>
 #include <cerrno>
+#include <cstring>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -19,11 +20,22 @@ namespace {
 constexpr size_t kMaxOrders = 16;
 constexpr double kGreetingSeconds = 5;
 constexpr double kStallSeconds = 10;
-constexpr size_t kMaxIovecs = 1024;        // IOV_MAX
-constexpr size_t kBytesPerTurn = 8 << 20;  // then others get theirs
+constexpr size_t kMaxIovecs = 1024;         // IOV_MAX
+constexpr size_t kBytesPerTurn = 8 << 20;   // then others get theirs
+constexpr size_t kMaxReplyBytes = 1 << 20;  // then nothing more is taken that wants a reply
 constexpr size_t kReceiveBytes = 64 << 10;
 constexpr char kNoLease[] =
     "no KV is held under this ticket: it was released, its time was over, or it never was";
+
+void AttachFile(int file, std::span<char> control, msghdr* message) {
+  message->msg_control = control.data();
+  message->msg_controllen = control.size();
+  cmsghdr* head = CMSG_FIRSTHDR(message);
+  head->cmsg_level = SOL_SOCKET;
+  head->cmsg_type = SCM_RIGHTS;
+  head->cmsg_len = CMSG_LEN(sizeof(file));
+  std::memcpy(CMSG_DATA(head), &file, sizeof(file));
+}
 
 Status GoneError() { return UnavailableError("the reader is gone"); }
 
@@ -31,8 +43,12 @@ Status GoneError() { return UnavailableError("the reader is gone"); }
 
 int16_t KvSession::events() const {
   const bool sends = next_part_ < sending_.size() || !replies_.empty() || !orders_.empty();
-  const bool receives = orders_.size() < kMaxOrders;
+  const bool receives = takes_frames() || is_refused_;
   return static_cast<int16_t>((sends ? POLLOUT : 0) | (receives ? POLLIN : 0));
+}
+
+bool KvSession::takes_frames() const {
+  return orders_.size() < kMaxOrders && replies_.size() < kMaxReplyBytes && !is_refused_;
 }
 
 double KvSession::deadline() const {
@@ -62,7 +78,7 @@ Status KvSession::Receive(double now) {
 
 Status KvSession::TakeFrames(double now) {
   std::string_view left = in_;
-  while (left.size() >= kKvHeadBytes && !is_refused_ && orders_.size() < kMaxOrders) {
+  while (left.size() >= kKvHeadBytes && takes_frames()) {
     ASSIGN_OR_RETURN(const KvFrameHead head, ReadKvHead(left.substr(0, kKvHeadBytes)));
     RETURN_IF_ERROR(CheckHead(head));
     if (left.size() < kKvHeadBytes + head.num_bytes) break;
@@ -80,7 +96,7 @@ Status KvSession::CheckHead(const KvFrameHead& head) const {
   if (is_hello == is_greeted_) return DataLossError("a frame that is not expected");
   uint64_t limit = KvTicket::kBytes;
   if (is_hello) limit = kMaxKvHello;
-  if (head.kind == KvFrame::kRead) {
+  if (head.kind == KvFrame::kRead || head.kind == KvFrame::kFind) {
     limit = KvReadBytes(static_cast<uint64_t>(holdings_->parts.num_blocks()));
   }
   return head.num_bytes <= limit ? OkStatus() : DataLossError("a frame that is too long");
@@ -91,7 +107,12 @@ Status KvSession::Take(const KvFrameHead& head, std::string_view payload, double
     case KvFrame::kHello:
       return Greet(payload);
     case KvFrame::kRead:
-      return TakeOrder(head.number, payload);
+    case KvFrame::kFind:
+      return TakeOrder(head, payload, now);
+    case KvFrame::kConfirm: {
+      ASSIGN_OR_RETURN(const KvTicket ticket, ReadKvTicket(payload));
+      return Confirm(head.number, ticket, now);
+    }
     case KvFrame::kHold: {
       ASSIGN_OR_RETURN(const KvTicket ticket, ReadKvTicket(payload));
       if (holdings_->leases.Find(ticket) != nullptr) holdings_->leases.Renew(ticket.lease, now);
@@ -113,10 +134,13 @@ Status KvSession::Greet(std::string_view payload) {
   const std::string why =
       there.ok() ? KvDifference(holdings_->shape, *there) : there.status().message();
   if (why.empty()) {
-    replies_ += PackKvWelcome({.lease_ms = static_cast<uint32_t>(holdings_->lease_s * 1000)});
+    const int64_t num_blocks = passes_memory_ ? holdings_->parts.num_blocks() : 0;
+    replies_ += PackKvWelcome({.lease_ms = static_cast<uint32_t>(holdings_->lease_s * 1000),
+                               .num_blocks = static_cast<uint64_t>(num_blocks)});
   } else {
     replies_ += PackKvRefusal(0, why);
     is_refused_ = true;
+    passes_memory_ = false;
     if (std::has_single_bit(++holdings_->num_refused)) {
       LOG_WARNING << "a reader of KV is refused (" << holdings_->num_refused
                   << " so far) with: " << ReadKvRefusal(why);
@@ -126,7 +150,15 @@ Status KvSession::Greet(std::string_view payload) {
   return OkStatus();
 }
 
-Status KvSession::TakeOrder(uint64_t number, std::string_view payload) {
+Status KvSession::Confirm(uint64_t number, const KvTicket& ticket, double now) {
+  const bool holds = holdings_->leases.Find(ticket) != nullptr;
+  if (holds) holdings_->leases.Renew(ticket.lease, now);
+  replies_ += holds ? PackKvHeld(number) : PackKvRefusal(number, kNoLease);
+  return OkStatus();
+}
+
+Status KvSession::TakeOrder(const KvFrameHead& head, std::string_view payload, double now) {
+  const uint64_t number = head.number;
   ASSIGN_OR_RETURN(const KvReadOrder order, ReadKvRead(payload));
   const auto refuse = [&](const char* why) {
     replies_ += PackKvRefusal(number, why);
@@ -139,6 +171,12 @@ Status KvSession::TakeOrder(uint64_t number, std::string_view payload) {
   const auto begin = lease->hashes.begin() + order.first;
   if (!std::equal(order.hashes.begin(), order.hashes.end(), begin)) {
     return refuse("other blocks were computed there: of another prompt, salt, image or adapter");
+  }
+  if (head.kind == KvFrame::kFind) {
+    holdings_->leases.Renew(order.ticket.lease, now);
+    const std::span<const BlockId> blocks = lease->blocks;
+    replies_ += PackKvPlaces(number, blocks.subspan(order.first, order.hashes.size()));
+    return OkStatus();
   }
   orders_.push_back({.number = number,
                      .ticket = order.ticket,
@@ -162,9 +200,12 @@ Status KvSession::Send(double now) {
     msghdr message = {};
     message.msg_iov = &sending_[next_part_];
     message.msg_iovlen = std::min(sending_.size() - next_part_, kMaxIovecs);
+    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
+    if (passes_memory_) AttachFile(holdings_->memory.get(), control, &message);
     const ssize_t size = sendmsg(socket_.get(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
     if (size < 0 && (errno == EAGAIN || errno == EINTR)) return OkStatus();
     if (size < 0) return GoneError();
+    passes_memory_ = false;
     DropBytes(static_cast<size_t>(size), &sending_, &next_part_);
     num_sent += static_cast<size_t>(size);
     last_progress_ = now;

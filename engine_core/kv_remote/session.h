@@ -27,14 +27,19 @@ struct KvHoldings {
   KvShape shape;
   double lease_s = 30;
   KvLeaseTable leases;
+  UniqueFd memory = {};                  // a file of the cache, to be read only; or none
   std::vector<RequestId> released = {};  // by readers, since the server looked last
   uint64_t num_refused = 0;              // readers
 };
 
 class KvSession {
  public:
-  KvSession(UniqueFd socket, KvHoldings* holdings, double now)
-      : socket_(std::move(socket)), holdings_(holdings), last_progress_(now) {}
+  // is_local: the reader gets the file of the cache, if there is one.
+  KvSession(UniqueFd socket, bool is_local, KvHoldings* holdings, double now)
+      : socket_(std::move(socket)),
+        holdings_(holdings),
+        passes_memory_(is_local && holdings->memory),
+        last_progress_(now) {}
 
   int fd() const { return socket_.get(); }
   int16_t events() const;  // of poll
@@ -55,12 +60,15 @@ class KvSession {
   Status CheckHead(const KvFrameHead& head) const;
   Status Take(const KvFrameHead& head, std::string_view payload, double now);
   Status Greet(std::string_view payload);
-  Status TakeOrder(uint64_t number, std::string_view payload);
+  Status TakeOrder(const KvFrameHead& head, std::string_view payload, double now);
+  Status Confirm(uint64_t number, const KvTicket& ticket, double now);
+  bool takes_frames() const;
   Status Send(double now);
   bool PrepareNext(double now);
 
   UniqueFd socket_;
   KvHoldings* const holdings_;
+  bool passes_memory_;  // with the next bytes that are sent, after a welcome
   double last_progress_;
   bool is_greeted_ = false;
   bool is_refused_ = false;  // nothing more is taken from it

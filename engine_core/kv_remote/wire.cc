@@ -157,25 +157,27 @@ std::string PackKvHello(const KvShape& shape) {
   return Frame(KvFrame::kHello, 0, payload);
 }
 
-std::string PackKvTicket(KvFrame kind, const KvTicket& ticket) {
+std::string PackKvTicket(KvFrame kind, const KvTicket& ticket, uint64_t number) {
   std::string payload;
   PutTicket(ticket, &payload);
-  return Frame(kind, 0, payload);
+  return Frame(kind, number, payload);
 }
 
-std::string PackKvRead(uint64_t number, const KvReadOrder& order) {
+std::string PackKvRead(uint64_t number, const KvReadOrder& order, KvFrame kind) {
   std::string payload;
   payload.reserve(KvReadBytes(order.hashes.size()));
   PutTicket(order.ticket, &payload);
   Put(order.first, &payload);
   Put(static_cast<uint32_t>(order.hashes.size()), &payload);
   for (const BlockHash& hash : order.hashes) PutBytes(hash.bytes, &payload);
-  return Frame(KvFrame::kRead, number, payload);
+  return Frame(kind, number, payload);
 }
 
 std::string PackKvWelcome(const KvWelcome& welcome) {
   std::string payload;
   Put(welcome.lease_ms, &payload);
+  Put(uint32_t{0}, &payload);
+  Put(welcome.num_blocks, &payload);
   return Frame(KvFrame::kWelcome, 0, payload);
 }
 
@@ -183,10 +185,17 @@ std::string PackKvRefusal(uint64_t number, std::string_view reason) {
   return Frame(KvFrame::kRefusal, number, reason.substr(0, kMaxKvReason));
 }
 
+std::string PackKvPlaces(uint64_t number, std::span<const BlockId> blocks) {
+  std::string payload;
+  for (const BlockId block : blocks) Put(static_cast<uint32_t>(Index(block)), &payload);
+  return Frame(KvFrame::kPlaces, number, payload);
+}
+
+std::string PackKvHeld(uint64_t number) { return Frame(KvFrame::kHeld, number, ""); }
+
 std::string PackKvBlockHead(uint64_t number, const KvBlockHead& block, uint64_t block_bytes) {
   std::string payload;
   Put(block.ordinal, &payload);
-  Put(uint32_t{0}, &payload);
   PutBytes(block.hash.bytes, &payload);
   Put(block.checksum, &payload);
   return Frame(KvFrame::kBlock, number, payload, block_bytes);
@@ -202,9 +211,9 @@ StatusOr<KvFrameHead> ReadKvHead(std::string_view bytes) {
   head.number = cursor.Number<uint64_t>();
   head.kind = static_cast<KvFrame>(kind);
   const bool is_known = (kind >= static_cast<uint8_t>(KvFrame::kHello) &&
-                         kind <= static_cast<uint8_t>(KvFrame::kRelease)) ||
+                         kind <= static_cast<uint8_t>(KvFrame::kConfirm)) ||
                         (kind >= static_cast<uint8_t>(KvFrame::kWelcome) &&
-                         kind <= static_cast<uint8_t>(KvFrame::kRefusal));
+                         kind <= static_cast<uint8_t>(KvFrame::kHeld));
   if (!is_known || zeros != std::array<uint8_t, 3>{}) {
     return DataLossError("what came is no frame of this protocol");
   }
@@ -253,6 +262,8 @@ StatusOr<KvWelcome> ReadKvWelcome(std::string_view payload) {
   Cursor cursor(payload);
   KvWelcome welcome;
   welcome.lease_ms = cursor.Number<uint32_t>();
+  (void)cursor.Number<uint32_t>();
+  welcome.num_blocks = cursor.Number<uint64_t>();
   return cursor.End("welcome", welcome);
 }
 
@@ -260,10 +271,16 @@ StatusOr<KvBlockHead> ReadKvBlockHead(std::string_view payload) {
   Cursor cursor(payload);
   KvBlockHead block;
   block.ordinal = cursor.Number<uint32_t>();
-  (void)cursor.Number<uint32_t>();
   cursor.Fill(&block.hash.bytes);
-  block.checksum = cursor.Number<uint64_t>();
+  block.checksum = cursor.Number<uint32_t>();
   return cursor.End("head of a block", block);
+}
+
+StatusOr<std::vector<uint32_t>> ReadKvPlaces(std::string_view payload) {
+  Cursor cursor(payload);
+  std::vector<uint32_t> blocks(payload.size() / sizeof(uint32_t));
+  for (uint32_t& block : blocks) block = cursor.Number<uint32_t>();
+  return cursor.End("list of places", std::move(blocks));
 }
 
 std::string ReadKvRefusal(std::string_view payload) { return Printable(payload); }

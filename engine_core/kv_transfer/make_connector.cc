@@ -8,6 +8,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "engine_core/kv_remote/shared_cache.h"
 #include "engine_core/kv_transfer/block_folder.h"
 #include "engine_core/kv_transfer/example_connector.h"
 #include "engine_core/kv_transfer/model_fingerprint.h"
@@ -131,8 +132,12 @@ Made MakeTandem(const KvTransferConfig& config, const ConnectorPlace& place) {
                  .max_leased_blocks = place.cache->spec().num_blocks / 2},
       .peers = config.peers,
       .insecure_tcp = config.insecure_tcp};
+  UniqueFd memory;
+  if (config.stores && config.listen.is_unix()) {
+    ASSIGN_OR_RETURN(memory, ShareMemory(parts.memory(), parts.memory_bytes()));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<TandemConnector> connector,
-                   TandemConnector::Create(std::move(options), parts, shape));
+                   TandemConnector::Create(std::move(options), parts, shape, std::move(memory)));
   if (config.stores) {
     LOG_INFO << "KV of prompts is held for other engines at " << connector->address().ToString()
              << ", for up to " << config.lease_s << " s each";

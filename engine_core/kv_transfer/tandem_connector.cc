@@ -28,15 +28,16 @@ KvTicket NewTicket(uint64_t lease) {
 
 StatusOr<std::unique_ptr<TandemConnector>> TandemConnector::Create(TandemConnectorOptions options,
                                                                    const BlockParts& parts,
-                                                                   const KvShape& shape) {
+                                                                   const KvShape& shape,
+                                                                   UniqueFd memory) {
   std::unique_ptr<TandemConnector> made(
       new TandemConnector(std::move(options), static_cast<int32_t>(shape.block_size)));
   Mailbox<TransferEnd>* ends = &made->ends_;
   if (made->options_.stores) {
-    ASSIGN_OR_RETURN(made->server_,
-                     KvServer::Start(made->options_.server, parts, shape, [ends](RequestId id) {
-                       ends->Push({.released = std::move(id)});
-                     }));
+    ASSIGN_OR_RETURN(made->server_, KvServer::Start(made->options_.server, parts, shape,
+                                                    std::move(memory), [ends](RequestId id) {
+                                                      ends->Push({.released = std::move(id)});
+                                                    }));
   }
   if (made->options_.loads) {
     ASSIGN_OR_RETURN(made->reader_,

@@ -41,9 +41,11 @@ struct TandemConnectorOptions {
 
 class TandemConnector final : public InProcessConnector {
  public:
+  // memory: a file of the cache for readers on this host; or none.
   static StatusOr<std::unique_ptr<TandemConnector>> Create(TandemConnectorOptions options,
                                                            const BlockParts& parts,
-                                                           const KvShape& shape);
+                                                           const KvShape& shape,
+                                                           UniqueFd memory = {});
 
   bool OnAdded(const Request& request) override;
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;

@@ -41,17 +41,19 @@ void FuzzHolder(FuzzInput* input) {
   KvLease lease = RemoteLease(1, "a", 5);
   if (!knows_ticket) lease.ticket.secret[3] ^= 0x5a;
   holdings.leases.Add(lease, 0);
-  KvSession session(UniqueFd(fds[1]), &holdings, 0);
+  KvSession session(UniqueFd(fds[1]), /*is_local=*/false, &holdings, 0);
   std::string bytes;
   if (input->Below(4) > 0) bytes += PackKvHello(RemoteShape());
   for (size_t i = input->Below(6); i > 0; --i) {
     const auto first = static_cast<uint32_t>(input->Below(8));
     KvReadOrder order = {.ticket = RemoteTicket(1), .first = first};
-    for (size_t j = input->Below(6); j > 0; --j) {
+    for (size_t j = 1 + input->Below(5); j > 0; --j) {
       order.hashes.push_back(RemoteHash(static_cast<int>(first + order.hashes.size() + 1)));
     }
-    bytes += input->Below(8) > 0 ? PackKvRead(i, order)
-                                 : PackKvTicket(KvFrame::kRelease, RemoteTicket(1));
+    const size_t act = input->Below(8);
+    bytes += act > 1    ? PackKvRead(i, order, act > 4 ? KvFrame::kRead : KvFrame::kFind)
+             : act == 1 ? PackKvTicket(KvFrame::kConfirm, RemoteTicket(1), i)
+                        : PackKvTicket(KvFrame::kRelease, RemoteTicket(1));
   }
   const std::string_view strange = input->Rest();
   const size_t at = strange.empty() ? 0 : static_cast<uint8_t>(strange[0]) % (bytes.size() + 1);
@@ -70,7 +72,8 @@ void FuzzHolder(FuzzInput* input) {
   while (left.size() >= kKvHeadBytes) {
     const auto head = ReadKvHead(left.substr(0, kKvHeadBytes));
     CHECK(head.ok());
-    if (head->kind == KvFrame::kBlock) CHECK(knows_ticket);
+    const bool tells = head->kind != KvFrame::kWelcome && head->kind != KvFrame::kRefusal;
+    CHECK(knows_ticket || !tells);
     left.remove_prefix(std::min(left.size(), kKvHeadBytes + head->num_bytes));
   }
 }

@@ -23,7 +23,7 @@ struct Holder {
     for (int i = 1; i < 20; ++i) FillRemoteBlock(parts, BlockId{i}, 0);
     const KvServerOptions options = {
         .address = {.path = folder.PathOf("kv")}, .lease_s = lease_s, .max_leased_blocks = 10};
-    auto started = KvServer::Start(options, parts, RemoteShape(),
+    auto started = KvServer::Start(options, parts, RemoteShape(), {},
                                    [this](RequestId id) { released.Push(std::move(id)); });
     REQUIRE(started.ok());
     server = *std::move(started);
@@ -81,6 +81,45 @@ TEST_CASE("kv holder: ordered blocks come with their hash, checksum and bytes") 
   CHECK(NextOf(&holder.released) == "a");
   REQUIRE(reader.Send(Read(8, RemoteTicket(1), 0, {1})));
   CHECK_THAT(RefusalOf(&reader, 8), Contains("no KV is held"));
+}
+
+TEST_CASE("kv holder: places and confirmations are for who has the ticket") {
+  Holder holder;
+  holder.server->Lease(RemoteLease(1, "a", 5));
+  RawSocket reader = holder.Greet();
+  const KvReadOrder order = {RemoteTicket(1), 1, {RemoteHash(2), RemoteHash(3)}};
+  REQUIRE(reader.Send(PackKvRead(1, order, KvFrame::kFind)));
+  const RawSocket::Frame places = reader.ReceiveFrame();
+  CHECK(places.head.kind == KvFrame::kPlaces);
+  CHECK(*ReadKvPlaces(places.payload) == std::vector<uint32_t>{2, 3});
+  REQUIRE(reader.Send(PackKvTicket(KvFrame::kConfirm, RemoteTicket(1), 1)));
+  CHECK(reader.ReceiveFrame().head.kind == KvFrame::kHeld);
+  const KvReadOrder forged = {RemoteTicket(1, 2), 1, {RemoteHash(2)}};
+  REQUIRE(reader.Send(PackKvRead(2, forged, KvFrame::kFind)));
+  CHECK_THAT(RefusalOf(&reader, 2), Contains("no KV is held"));
+  REQUIRE(reader.Send(PackKvTicket(KvFrame::kConfirm, RemoteTicket(1, 2), 3)));
+  CHECK_THAT(RefusalOf(&reader, 3), Contains("no KV is held"));
+  REQUIRE(reader.Send(PackKvTicket(KvFrame::kRelease, RemoteTicket(1))));
+  REQUIRE(reader.Send(PackKvTicket(KvFrame::kConfirm, RemoteTicket(1), 4)));
+  CHECK_THAT(RefusalOf(&reader, 4), Contains("no KV is held"));
+}
+
+// Replies that wait have a bounded memory.
+TEST_CASE("kv holder: no more orders are taken of a reader that takes no replies") {
+  Holder holder;
+  RawSocket reader = holder.Greet();
+  std::string orders;
+  for (int i = 0; i < 1000; ++i) orders += Read(1, RemoteTicket(1), 0, {1});
+  size_t num_sent = 0;
+  bool is_taken = true;
+  while (is_taken && num_sent < 64 << 20) {
+    const ssize_t size =
+        send(reader.fd(), orders.data(), orders.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (size > 0) num_sent += static_cast<size_t>(size);
+    pollfd waited = {reader.fd(), POLLOUT, 0};
+    is_taken = poll(&waited, 1, 300) > 0;
+  }
+  CHECK_FALSE(is_taken);
 }
 
 TEST_CASE("kv holder: a wrong ticket, another prompt and too many blocks are refused") {
@@ -182,7 +221,7 @@ TEST_CASE("kv holder: its socket is one user's, replaced when stale and gone wit
   const BlockParts parts = BlockParts::Of(*cache).value();
   const KvServerOptions options = {.address = {.path = folder.PathOf("kv")}};
   const auto start = [&] {
-    return KvServer::Start(options, parts, RemoteShape(), [](RequestId) {});
+    return KvServer::Start(options, parts, RemoteShape(), {}, [](RequestId) {});
   };
   folder.Write("kv", "a file");
   CHECK_THAT(start().status().message(), Contains("is no socket"));

@@ -2,6 +2,11 @@
 
 #include "engine_core/kv_remote/reader.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "common/packets.h"
 #include "tests/support/dice.h"
 #include "tests/support/environment.h"
 #include "tests/support/files/temp_folder.h"
@@ -71,18 +76,21 @@ struct RawHolder {
 };
 
 TEST_CASE("kv reader: blocks arrive in the cache, and their lease is released") {
-  const bool is_tcp = GENERATE(false, true);
-  INFO("tcp " << is_tcp);
+  enum class Way { kUnix, kTcp, kMapped };
+  const Way way = GENERATE(Way::kUnix, Way::kTcp, Way::kMapped);
+  INFO("way " << static_cast<int>(way));
   const TempFolder folder;
   const auto cache = MakeRemoteCache(20);
   const BlockParts parts = BlockParts::Of(*cache).value();
+  UniqueFd memory;
+  if (way == Way::kMapped) memory = ShareMemory(parts.memory(), parts.memory_bytes()).value();
   for (int i = 1; i < 20; ++i) FillRemoteBlock(parts, BlockId{i}, 3);
   Mailbox<RequestId> released;
   const KvAddress address =
-      is_tcp ? KvAddress{.host = "127.0.0.1"} : KvAddress{.path = folder.PathOf("kv")};
+      way == Way::kTcp ? KvAddress{.host = "127.0.0.1"} : KvAddress{.path = folder.PathOf("kv")};
   const auto server =
       KvServer::Start({.address = address, .max_leased_blocks = 100}, parts, RemoteShape(),
-                      [&](RequestId id) { released.Push(std::move(id)); });
+                      std::move(memory), [&](RequestId id) { released.Push(std::move(id)); });
   REQUIRE(server.ok());
   Reader reader;
   for (uint64_t round = 1; round <= 3; ++round) {
@@ -170,6 +178,101 @@ TEST_CASE("kv reader: what was not ordered is no block") {
   }
 }
 
+// A holder on the same host: its cache comes with the welcome.
+struct MappedHolder : RawHolder {
+  MappedHolder() : file(ShareMemory(parts.memory(), parts.memory_bytes()).value()) {
+    for (int i = 1; i < 20; ++i) FillRemoteBlock(parts, BlockId{i}, 0);
+  }
+  RawSocket WelcomeWith(int passed, uint64_t num_blocks = 20) {
+    RawSocket socket = AcceptRaw(listener.get());
+    CHECK(socket.ReceiveFrame().head.kind == KvFrame::kHello);
+    const std::string welcome = PackKvWelcome({.lease_ms = 60000, .num_blocks = num_blocks});
+    REQUIRE(SendPacket(socket.fd(), welcome, {&passed, 1}).ok());
+    return socket;
+  }
+  static RawSocket::Frame Next(RawSocket* socket, KvFrame kind) {
+    while (true) {
+      RawSocket::Frame frame = socket->ReceiveFrame();
+      if (frame.head.kind == kind) return frame;
+    }
+  }
+  UniqueFd file;
+};
+
+TEST_CASE("kv reader: what it copies counts when the holder confirms the lease") {
+  MappedHolder holder;
+  Reader reader;
+  reader.reader->Read(holder.address, RemoteJob("b", RemoteTicket(1), 3));
+  reader.reader->Read(holder.address, RemoteJob("c", RemoteTicket(2), 2));
+  RawSocket socket = holder.WelcomeWith(holder.file.get());
+  const uint64_t first = MappedHolder::Next(&socket, KvFrame::kFind).head.number;
+  const uint64_t second = MappedHolder::Next(&socket, KvFrame::kFind).head.number;
+  const std::vector<BlockId> blocks = {BlockId{9}, BlockId{4}, BlockId{2}};
+  REQUIRE(socket.Send(PackKvPlaces(first, blocks)));
+  CHECK(MappedHolder::Next(&socket, KvFrame::kConfirm).head.number == first);
+  REQUIRE(socket.Send(PackKvPlaces(second, {blocks.data(), 2})));
+  CHECK(MappedHolder::Next(&socket, KvFrame::kConfirm).head.number == second);
+  REQUIRE(socket.Send(PackKvRefusal(first, "its time was over")));
+  const KvReadEnd lost = NextOf(&reader.ends);
+  CHECK(lost.id == "b");
+  CHECK_FALSE(lost.status.ok());
+  CHECK_FALSE(lost.has_any);
+  CHECK(lost.failed_blocks.size() == 3);
+  REQUIRE(socket.Send(PackKvHeld(second)));
+  const KvReadEnd copied = NextOf(&reader.ends);
+  CHECK(copied.id == "c");
+  CHECK(copied.status.ok());
+  CHECK(reader.parts.Checksum(BlockId{2}) == holder.parts.Checksum(BlockId{9}));
+  CHECK(reader.parts.Checksum(BlockId{3}) == holder.parts.Checksum(BlockId{4}));
+}
+
+TEST_CASE("kv reader: a file that could be cut, or of another size, is not mapped") {
+  MappedHolder holder;
+  Reader reader;
+  const UniqueFd unsealed(memfd_create("x", MFD_CLOEXEC));
+  REQUIRE(ftruncate(unsealed.get(), holder.parts.memory_bytes()) == 0);
+  const UniqueFd no_memory(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::vector<std::pair<int, uint64_t>> cases = {{unsealed.get(), 20},
+                                                       {no_memory.get(), 20},
+                                                       {holder.file.get(), 21},
+                                                       {holder.file.get(), UINT64_MAX / 2}};
+  for (const auto& [file, num_blocks] : cases) {
+    reader.reader->Read(holder.address, RemoteJob("b", RemoteTicket(1), 3));
+    RawSocket socket = holder.WelcomeWith(file, num_blocks);
+    const KvReadEnd end = NextOf(&reader.ends);
+    CHECK(end.status.code() == StatusCode::kDataLoss);
+    CHECK_FALSE(end.has_any);
+  }
+  // And a reader cannot write to it.
+  CHECK(mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, holder.file.get(), 0) ==
+        MAP_FAILED);
+}
+
+TEST_CASE("kv reader: places outside of the cache, or of another number, are refused") {
+  MappedHolder holder;
+  Reader reader;
+  const std::vector<BlockId> outside = {BlockId{1}, BlockId{20}},
+                             negative = {BlockId{1}, BlockId{-1}}, good = {BlockId{1}, BlockId{2}},
+                             more = {BlockId{1}, BlockId{2}, BlockId{3}};
+  for (size_t i = 0; i < 6; ++i) {
+    reader.reader->Read(holder.address, RemoteJob("b", RemoteTicket(1), 2));
+    RawSocket socket = holder.WelcomeWith(holder.file.get());
+    const uint64_t number = MappedHolder::Next(&socket, KvFrame::kFind).head.number;
+    const std::vector<std::string> replies = {
+        PackKvPlaces(number, outside),
+        PackKvPlaces(number, negative),
+        PackKvPlaces(number, more),
+        PackKvPlaces(number + 1, good),
+        PackKvHeld(number),
+        PackKvPlaces(number, good) + PackKvPlaces(number, good)};
+    REQUIRE(socket.Send(replies[i]));
+    const KvReadEnd end = NextOf(&reader.ends);
+    INFO(i << " " << end.status.ToString());
+    CHECK(end.status.code() == StatusCode::kDataLoss);
+    CHECK_FALSE(end.has_any);
+  }
+}
+
 TEST_CASE("kv reader: nobody there, a refusal, and silence are failures with their reason") {
   RawHolder holder;
   Reader reader({.connect_s = 0.1, .stall_s = 0.1});
@@ -236,7 +339,6 @@ TEST_CASE("kv reader: random bytes of a holder become no block") {
       socket.Send(bytes);
     }
     const KvReadEnd end = NextOf(&reader.ends);
-    // A reserved number of a block's head may be anything.
     const bool came = end.status.ok();
     for (int block = 1; came && block <= 2; ++block) {
       REQUIRE(holder.parts.Checksum(BlockId{block}) == reader.parts.Checksum(BlockId{block + 1}));

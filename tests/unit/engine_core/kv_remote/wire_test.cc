@@ -35,13 +35,18 @@ TEST_CASE("kv wire: frames come back as they were packed") {
   CHECK(order->first == 3);
   CHECK(order->hashes == std::vector{RemoteHash(4), RemoteHash(5)});
 
-  const std::string block = PackKvBlockHead(8, {2, RemoteHash(1), 0x123456789abcdef}, 100);
+  const std::string block = PackKvBlockHead(8, {2, RemoteHash(1), 0x9abcdef0}, 100);
   CHECK(ReadKvHead(block.substr(0, 16))->num_bytes == kKvBlockHeadBytes + 100);
   const auto head = ReadKvBlockHead(PayloadOf(block));
   REQUIRE(head.ok());
   CHECK(head->ordinal == 2);
-  CHECK(head->checksum == 0x123456789abcdef);
-  CHECK(ReadKvWelcome(PayloadOf(PackKvWelcome({.lease_ms = 30000})))->lease_ms == 30000);
+  CHECK(head->checksum == 0x9abcdef0);
+  const auto welcome = ReadKvWelcome(PayloadOf(PackKvWelcome({30000, 77})));
+  CHECK(welcome->lease_ms == 30000);
+  CHECK(welcome->num_blocks == 77);
+  const std::vector<BlockId> blocks = {BlockId{5}, BlockId{70000}};
+  CHECK(*ReadKvPlaces(PayloadOf(PackKvPlaces(3, blocks))) == std::vector<uint32_t>{5, 70000});
+  CHECK(ReadKvHead(PackKvHeld(4))->number == 4);
   CHECK(ReadKvRefusal(PayloadOf(PackKvRefusal(1, "no\x1b[31m"))) == "no?[31m");
 }
 
@@ -57,6 +62,7 @@ TEST_CASE("kv wire: a payload that is a byte too short or too long is none") {
     CHECK_FALSE(ReadKvRead(cut(PackKvRead(1, {RemoteTicket(1), 0, {RemoteHash(1)}}))).ok());
     CHECK_FALSE(ReadKvBlockHead(cut(PackKvBlockHead(1, {}, 0))).ok());
     CHECK_FALSE(ReadKvWelcome(cut(PackKvWelcome({}))).ok());
+    CHECK_FALSE(ReadKvPlaces(cut(PackKvPlaces(1, std::vector<BlockId>{BlockId{1}}))).ok());
   }
   CHECK_FALSE(ReadKvRead(PayloadOf(PackKvRead(1, {RemoteTicket(1), 0, {}}))).ok());
   std::string head = PackKvTicket(KvFrame::kHold, RemoteTicket(1)).substr(0, 16);
