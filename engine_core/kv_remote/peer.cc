@@ -50,9 +50,14 @@ void KvPeer::Read(KvReadJob job, double now) {
 void KvPeer::Release(const RequestId& id, double now) {
   const auto held = held_.find(id);
   if (held == held_.end()) return;
-  if (socket_) out_ += PackKvTicket(KvFrame::kRelease, held->second);
+  const KvTicket ticket = held->second;
   held_.erase(held);
   last_use_ = now;
+  // The choices of a prompt share a lease; the last one ends it.
+  const bool is_shared = std::ranges::any_of(held_, [&](const auto& other) {
+    return other.second.lease == ticket.lease && other.second.secret == ticket.secret;
+  });
+  if (socket_ && !is_shared) out_ += PackKvTicket(KvFrame::kRelease, ticket);
 }
 
 void KvPeer::Connect(double now) {

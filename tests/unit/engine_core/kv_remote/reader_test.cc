@@ -110,6 +110,34 @@ TEST_CASE("kv reader: blocks arrive in the cache, and their lease is released") 
   }
 }
 
+TEST_CASE("kv reader: the last of several requests ends the lease that they share") {
+  const TempFolder folder;
+  const auto cache = MakeRemoteCache(20);
+  const BlockParts parts = BlockParts::Of(*cache).value();
+  UniqueFd memory;
+  if (GENERATE(false, true)) {
+    memory = ShareMemory(parts.memory(), parts.memory_bytes()).value();
+  }
+  Mailbox<RequestId> released;
+  const auto server = KvServer::Start(
+      {.address = KvAddress{.path = folder.PathOf("kv")}, .max_leased_blocks = 100}, parts,
+      RemoteShape(), std::move(memory), [&](RequestId id) { released.Push(std::move(id)); });
+  REQUIRE(server.ok());
+  (*server)->Lease(RemoteLease(1, "a", 5));
+  Reader reader;
+  for (const char* id : {"b", "c", "d"}) {
+    reader.reader->Hold((*server)->address(), id, RemoteTicket(1));
+  }
+  for (const char* id : {"b", "c"}) {
+    reader.reader->Read((*server)->address(), RemoteJob(id, RemoteTicket(1), 5));
+    const KvReadEnd end = NextOf(&reader.ends);
+    INFO(end.status.ToString());
+    CHECK(end.status.ok());
+  }
+  reader.reader->Release((*server)->address(), "d");
+  CHECK(NextOf(&released) == "a");
+}
+
 TEST_CASE("kv reader: a lease is held while its request waits, and released unread") {
   RawHolder holder;
   Reader reader;
