@@ -130,6 +130,8 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"data-parallel-size", &c.data_parallel_size, "Engines to wait for", {.min = 1, .max = 1024, .short_name = "dp"}},
       {"data-parallel-start-rank", &c.data_parallel_start_rank, "Rank of the first of them, for metrics and X-data-parallel-rank", {.min = 0, .max = 65535, .short_name = "dpr"}},
       {"data-parallel-routing", &c.data_parallel_routing, "Which engine gets a request: load: the least loaded; prefix: the one that was sent most of its prompt before, if it is not loaded much more than others", {.choices = {"load", "prefix"}}},
+      {"prefill-engines", &c.prefill_engines, "How many of the engines, the first ones, compute prompts for the others; they need a --kv-transfer-config. `tandem serve --prefill N --decode M` sets this and that", {.min = 0, .max = 1023}},
+      {"prefill-min-tokens", &c.prefill_min_tokens, "With --prefill-engines: a shorter prompt is computed by the engine that decodes it. With --data-parallel-routing prefix, tokens that this one was sent before do not count", {.min = 1, .max = 1ll << 40}},
       {"engine-hang-timeout", &c.engine_health.hang_timeout_s, "Seconds without a sign of life after which an engine counts as dead, and `tandem serve` kills it; 0: never", {.min = 0, .max = 86400}},
       {"max-engine-restarts-per-request", &c.resume.max_restarts, "Deaths of its engine that a request survives; 0: none", {.min = 0, .max = 1 << 30}},
       {"resume-timeout", &c.resume.timeout_s, "Seconds that a request whose engine died waits for one that goes on with it", {.min = 0, .max = 86400}},
@@ -329,6 +331,12 @@ Status Finish(FrontendConfig& config) {
   }
   ASSIGN_OR_RETURN(config.traces,
                    ReadTraceOptions(config.otlp_traces_endpoint, EnvironmentVariable));
+  if (config.prefill_engines >= config.data_parallel_size && config.prefill_engines > 0) {
+    return InvalidArgumentError("--prefill-engines " + std::to_string(config.prefill_engines) +
+                                ": must be less than --data-parallel-size " +
+                                std::to_string(config.data_parallel_size) +
+                                ", because other engines have to decode");
+  }
   RETURN_IF_ERROR(FinishParsers(config));
   RETURN_IF_ERROR(CheckMediaFlags(config.media));
   RETURN_IF_ERROR(FinishServer(config));

@@ -184,6 +184,8 @@ std::unique_ptr<EngineClient> MakeEngineClient(const FrontendConfig& config, Sha
       .num_engines = endpoint->options().num_engines,
       .start_rank = static_cast<int>(config.data_parallel_start_rank),
       .routes_by_prefix = config.data_parallel_routing == "prefix",
+      .num_prefill_engines = static_cast<int>(config.prefill_engines),
+      .prefill_min_tokens = config.prefill_min_tokens,
       .health = config.engine_health,
       .resume = resume};
   EngineClient::Thread thread;

@@ -39,11 +39,14 @@ tandem_test(unit_engine_client LABEL unit SRCS
   unit/frontend/engine_client/engine_balancer_test.cc
   unit/frontend/engine_client/engine_client_test.cc
   unit/frontend/engine_client/engine_health_test.cc
+  unit/frontend/engine_client/engine_routing_test.cc
+  unit/frontend/engine_client/prefills_test.cc
   unit/frontend/engine_client/prefix_index_test.cc
   unit/frontend/engine_client/resumption_test.cc
   unit/frontend/engine_client/running_requests_test.cc
   unit/frontend/engine_client/utility_calls_test.cc
   DEPS frontend/engine_client tests/support)
+target_include_directories(unit_engine_client PRIVATE unit/frontend/engine_client)
 tandem_test(golden_lb_choices LABEL golden SRCS golden/lb_choices_test.cc
   DEPS frontend/engine_client tests/support/gzip)
 tandem_test(unit_metrics LABEL unit SRCS

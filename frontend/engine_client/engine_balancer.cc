@@ -6,46 +6,60 @@
 
 namespace tandem {
 
-EngineBalancer::EngineBalancer(int num_engines, int num_clients, int client_index)
-    : num_clients_(num_clients),
-      loads_(static_cast<size_t>(num_engines)),
-      first_scanned_(static_cast<size_t>(num_engines * client_index / num_clients)) {}
+EngineBalancer::EngineBalancer(int num_engines, int num_clients, int client_index,
+                               int num_prefill_engines)
+    : num_clients_(num_clients), loads_(static_cast<size_t>(num_engines)) {
+  const auto first = [&](int size) {
+    return static_cast<size_t>(size * client_index / num_clients);
+  };
+  const auto num_prefill = static_cast<size_t>(num_prefill_engines);
+  groups_[static_cast<size_t>(EngineRole::kPrefill)] = {0, num_prefill, first(num_prefill_engines)};
+  groups_[static_cast<size_t>(EngineRole::kDecode)] = {num_prefill, loads_.size(),
+                                                       first(num_engines - num_prefill_engines)};
+}
 
-StatusOr<int> EngineBalancer::Choose(std::optional<int> rank, const EngineHealth& health,
-                                     const std::vector<int64_t>& num_inflight,
-                                     const std::vector<int64_t>& num_cached) {
-  if (rank) {
-    if (*rank < 0 || static_cast<size_t>(*rank) >= loads_.size()) {
-      return InvalidArgumentError("data_parallel_rank is " + std::to_string(*rank) +
+StatusOr<int> EngineBalancer::Choose(const Wish& wish, const EngineHealth& health,
+                                     const std::vector<int64_t>& num_inflight) {
+  if (wish.rank) {
+    if (*wish.rank < 0 || static_cast<size_t>(*wish.rank) >= loads_.size()) {
+      return InvalidArgumentError("data_parallel_rank is " + std::to_string(*wish.rank) +
                                   ", there are " + std::to_string(loads_.size()) + " engines");
     }
-    RETURN_IF_ERROR(health.CheckTakesRequests(*rank));
-    return *rank;
+    RETURN_IF_ERROR(health.CheckTakesRequests(*wish.rank));
+    return *wish.rank;
   }
-  struct Candidate {
-    size_t index = 0;
-    double score = 0;
-  };
-  std::vector<Candidate> candidates;  // in the order of the scan
+  const std::vector<Candidate> candidates = Scan(wish, health, num_inflight);
+  if (candidates.empty()) {
+    const Status why = health.CheckTakesRequests(static_cast<int>(group(wish.role).begin));
+    return why.ok() ? UnavailableError("no other engine takes requests") : why;
+  }
   double least_score = std::numeric_limits<double>::infinity();
-  for (size_t i = 0; i < loads_.size(); ++i) {
-    const size_t index = (first_scanned_ + i) % loads_.size();
-    if (!health.CheckTakesRequests(static_cast<int>(index)).ok()) continue;
-    candidates.push_back({index, Score(index, num_inflight[index])});
-    least_score = std::min(least_score, candidates.back().score);
-  }
-  first_scanned_ = (first_scanned_ + 1) % loads_.size();
-  if (candidates.empty()) return health.CheckTakesRequests(0);
-  const double allowed = num_cached.empty() ? least_score : AllowedScore(least_score);
+  for (const Candidate& each : candidates) least_score = std::min(least_score, each.score);
+  const double allowed = wish.num_cached.empty() ? least_score : AllowedScore(least_score);
   const Candidate* best = nullptr;
   for (const Candidate& each : candidates) {
     if (each.score > allowed) continue;
-    const int64_t lead = best == nullptr || num_cached.empty()
+    const int64_t lead = best == nullptr || wish.num_cached.empty()
                              ? 0
-                             : num_cached[each.index] - num_cached[best->index];
+                             : wish.num_cached[each.index] - wish.num_cached[best->index];
     if (best == nullptr || lead > 0 || (lead == 0 && each.score < best->score)) best = &each;
   }
   return static_cast<int>(best->index);
+}
+
+std::vector<EngineBalancer::Candidate> EngineBalancer::Scan(
+    const Wish& wish, const EngineHealth& health, const std::vector<int64_t>& num_inflight) {
+  Group& group = groups_[static_cast<size_t>(wish.role)];
+  const size_t size = group.end - group.begin;
+  std::vector<Candidate> candidates;
+  for (size_t i = 0; i < size; ++i) {
+    const size_t index = group.begin + (group.first_scanned + i) % size;
+    const auto engine_index = static_cast<int>(index);
+    if (wish.not_this == engine_index || !health.CheckTakesRequests(engine_index).ok()) continue;
+    candidates.push_back({index, Score(index, num_inflight[index])});
+  }
+  if (size > 0) group.first_scanned = (group.first_scanned + 1) % size;
+  return candidates;
 }
 
 // Four requests more, or half as many again: few enough to be gone soon.

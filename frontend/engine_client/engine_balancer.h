@@ -5,6 +5,7 @@
 // and begins to look at another engine.
 // Units: requests; kv_cache_usage is a share of 1.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -16,19 +17,32 @@
 
 namespace tandem {
 
+// What an engine is for: the first ones compute prompts for the others, or all run whole requests.
+enum class EngineRole { kDecode, kPrefill };
+
 class EngineBalancer {
  public:
-  // client_index: below num_clients.
-  EngineBalancer(int num_engines, int num_clients, int client_index = 0);
+  // client_index: below num_clients. num_prefill_engines: below num_engines.
+  EngineBalancer(int num_engines, int num_clients, int client_index = 0,
+                 int num_prefill_engines = 0);
 
-  // `rank`'s engine when one is given, otherwise the least loaded of those that take requests.
-  // num_inflight: this shard's running requests, per engine.
-  // num_cached: blocks of the request's prefix that each engine has; empty: nobody knows. Then the
-  // engine is one of those that have most, unless its load is above AllowedScore of the least.
+  // What is to be run, and what is known about where.
+  struct Wish {
+    std::optional<int> rank = {};  // this engine's, whatever its role
+    EngineRole role = EngineRole::kDecode;
+    std::optional<int> not_this = {};  // an engine that has failed at it
+    // Blocks of the request's prefix that each engine has; empty: nobody knows.
+    std::vector<int64_t> num_cached = {};
+  };
+  // `rank`'s engine when one is given, otherwise the least loaded of those of the role that take
+  // requests; of those that have most of the prefix, unless its load is above AllowedScore of the
+  // least. num_inflight: this shard's running requests, per engine.
   // INVALID_ARGUMENT: no engine has that rank. UNAVAILABLE: the engine, or none, takes requests.
-  StatusOr<int> Choose(std::optional<int> rank, const EngineHealth& health,
-                       const std::vector<int64_t>& num_inflight,
-                       const std::vector<int64_t>& num_cached = {});
+  StatusOr<int> Choose(const Wish& wish, const EngineHealth& health,
+                       const std::vector<int64_t>& num_inflight);
+  bool is_prefill_engine(int engine_index) const {
+    return static_cast<size_t>(engine_index) < group(EngineRole::kPrefill).end;
+  }
 
   // A request was sent to the engine that Choose chose for `rank`; one that was to go where it was
   // best counts as waiting until the engine's next stats.
@@ -43,12 +57,26 @@ class EngineBalancer {
     double kv_cache_usage = 0;
   };
 
+  // The engines of one role: [begin, end).
+  struct Group {
+    size_t begin = 0, end = 0;
+    size_t first_scanned = 0;  // from begin on; ties go to the first one scanned
+  };
+  struct Candidate {
+    size_t index = 0;
+    double score = 0;
+  };
+
+  const Group& group(EngineRole role) const { return groups_[static_cast<size_t>(role)]; }
+  // Those that take requests, in the order of the scan.
+  std::vector<Candidate> Scan(const Wish& wish, const EngineHealth& health,
+                              const std::vector<int64_t>& num_inflight);
   double Score(size_t engine_index, int64_t num_inflight) const;
   static double AllowedScore(double least_score);
 
   const int num_clients_;
   std::vector<Load> loads_;
-  size_t first_scanned_;  // ties go to the first one scanned
+  std::array<Group, 2> groups_;  // by role
 };
 
 }  // namespace tandem

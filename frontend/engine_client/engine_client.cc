@@ -6,8 +6,6 @@
 
 #include "common/check.h"
 #include "common/log.h"
-#include "common/random.h"
-#include "proto_msgpack/choices.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -47,9 +45,11 @@ EngineClient::EngineClient(EngineClientOptions options, wire::FrontendEndpoint* 
       events_([this] { RunOnShard([this] { DrainEvents(); }); }),
       seats_(static_cast<size_t>(options.num_engines)),
       health_(options.num_engines, options.health),
-      balancer_(options.num_engines, options.num_clients, options.client_index),
+      balancer_(options.num_engines, options.num_clients, options.client_index,
+                options.num_prefill_engines),
       prefixes_(options.num_engines),
       running_(options.num_engines, options.resume.max_kept_bytes),
+      prefills_(&running_, PrefillCalls()),
       resumption_(options.resume, &running_, &health_, ResumptionCalls()) {
   std::iota(seats_.begin(), seats_.end(), 0);
   Register();
@@ -89,95 +89,23 @@ void EngineClient::RunOnShard(std::function<void()> function) {
 
 // ---- To the engines ----
 
-StatusOr<int> EngineClient::Submit(wire::EngineCoreRequest request, OutputSink* sink) {
-  std::vector<wire::EngineCoreRequest> only;
-  only.push_back(std::move(request));
-  return SubmitChoices(std::move(only), {sink});
-}
-
-StatusOr<int> EngineClient::SubmitChoices(std::vector<wire::EngineCoreRequest> choices,
-                                          const std::vector<OutputSink*>& sinks) {
-  RETURN_IF_ERROR(ended_);
-  RETURN_IF_ERROR(held_);
-  CHECK_EQ(choices.size(), sinks.size());
-  if (running_.size() + choices.size() > options_.max_inflight) {
-    return ResourceExhaustedError("too many requests: " + std::to_string(running_.size()) +
-                                  " are running or waiting, the limit is " +
-                                  std::to_string(options_.max_inflight));
-  }
-  for (const wire::EngineCoreRequest& choice : choices) {
-    if (running_.contains(choice.request_id)) {
-      return AlreadyExistsError("request id " + choice.request_id + " is in use");
-    }
-  }
-  const std::vector<uint64_t> prefix = HashPrefix(choices.front());
-  ASSIGN_OR_RETURN(
-      const int engine_index,
-      balancer_.Choose(choices.front().data_parallel_rank, health_, running_.num_per_engine(),
-                       prefix.empty() ? std::vector<int64_t>() : prefixes_.NumCached(prefix)));
-  const bool is_ours = health_.is_ours(engine_index);
-  const bool draws_seeds = is_ours && !choices.front().sampling_params.seed;
-  const auto first_seed =
-      draws_seeds ? static_cast<int64_t>(MixBits(next_seed_++) >> 1) : int64_t{0};
-  for (size_t i = 0; i < choices.size(); ++i) {
-    balancer_.OnSubmit(engine_index, choices[i].data_parallel_rank);
-    choices[i].client_index = options_.client_index;
-    if (!is_ours) choices[i].own = {};
-    if (draws_seeds) {
-      choices[i].sampling_params.seed = wire::ChoiceSeed(first_seed, static_cast<int64_t>(i));
-    }
-  }
-  SendChoices(&choices, engine_index);
-  NotePrefix(engine_index, prefix);
-  for (size_t i = 0; i < choices.size(); ++i) {
-    running_.Add(std::move(choices[i]), engine_index, is_ours, sinks[i]);
-  }
-  WatchEngines();
-  return engine_index;
-}
-
-std::vector<uint64_t> EngineClient::HashPrefix(const wire::EngineCoreRequest& request) const {
-  const bool is_used = options_.routes_by_prefix && options_.num_engines > 1;
-  if (!is_used || engine_info() == nullptr) return {};
-  return PrefixHashes(request, engine_info()->block_size);
-}
-
-void EngineClient::NotePrefix(int engine_index, const std::vector<uint64_t>& hashes) {
-  if (hashes.empty()) return;
-  prefixes_.Add(engine_index, hashes);
-  if (on_prefix_sent_) on_prefix_sent_(engine_index, hashes);
-}
-
-void EngineClient::SendChoices(std::vector<wire::EngineCoreRequest>* choices, int engine_index) {
-  if (choices->size() == 1 || !health_.is_ours(engine_index)) {
-    for (const wire::EngineCoreRequest& choice : *choices) SendAdd(choice, engine_index);
-    return;
-  }
-  wire::EngineCoreRequest& first = choices->front();
-  first.sampling_params.n = static_cast<int32_t>(choices->size());
-  SendAdd(first, engine_index);
-  first.sampling_params.n = 1;
-}
-
-void EngineClient::SendAdd(const wire::EngineCoreRequest& request, int engine_index) {
-  wire::EncodedMessage message;
-  wire::Encode(request, &message, health_.engine_info(engine_index).peer());
-  Send(engine_index, wire::RequestType::kAdd, std::move(message));
-}
-
 void EngineClient::Abort(const RequestId& request_id) {
   const Batch batch(this);
   running_.Abort(request_id);
+  prefills_.ForgetEnded();
 }
 
 void EngineClient::Abort(const std::vector<RequestId>& request_ids) {
   const Batch batch(this);
   for (const RequestId& request_id : request_ids) running_.Abort(request_id);
+  prefills_.ForgetEnded();
 }
 
 size_t EngineClient::AbortNamed(const std::vector<std::string>& names) {
   const Batch batch(this);
-  return running_.AbortNamed(names);
+  const size_t num_ended = running_.AbortNamed(names);
+  prefills_.ForgetEnded();
+  return num_ended;
 }
 
 Status EngineClient::health() const {
@@ -194,6 +122,7 @@ void EngineClient::EndAll(const Status& why) {
   ended_ = why;
   const Batch batch(this);
   running_.AbortAll(why);
+  prefills_.ForgetEnded();
 }
 
 void EngineClient::SendAborts() {
@@ -359,6 +288,7 @@ void EngineClient::HandleLost(int seat, const Status& why) {
     if (on_health_change_) on_health_change_();
   }
   (void)running_.TakeAborts(engine_index);  // it forgot its requests
+  prefills_.OnLost(engine_index, why);
   resumption_.OnLost(engine_index, why, thread_.clock->Monotonic());
   calls_.FailAllOf(engine_index, why);
 }
@@ -398,29 +328,11 @@ void EngineClient::HandleHung(int engine_index, const Status& why) {
   if (on_health_change_) on_health_change_();
   running_.QueueAborts(engine_index);
   SendAborts(engine_index);
+  prefills_.OnLost(engine_index, why);
   resumption_.OnLost(engine_index, why, thread_.clock->Monotonic());
 }
 
 // ---- After a death ----
-
-Resumption::Calls EngineClient::ResumptionCalls() {
-  return {.choose_engine =
-              [this](std::optional<int> rank) {
-                return balancer_.Choose(rank, health_, running_.num_per_engine());
-              },
-          .send =
-              [this](const RunningRequest& running, int engine_index) {
-                SendAborts(engine_index);  // of what is to leave the engine before this arrives
-                balancer_.OnSubmit(engine_index, running.request.data_parallel_rank);
-                SendAdd(running.request, engine_index);
-                NotePrefix(engine_index, HashPrefix(running.request));
-                WatchEngines();
-              },
-          .report =
-              [this](ResumeOutcome outcome) {
-                if (on_resume_outcome_) on_resume_outcome_(outcome);
-              }};
-}
 
 void EngineClient::ResumeWaiting() {
   if (resumption_.idle()) return;

@@ -3,7 +3,8 @@
 // One shard's client of all engines: Submit sends a request to one of them, its outputs arrive at a
 // sink. Connects the wire to parts that know no sockets: EngineBalancer (which engine gets a
 // request), RunningRequests (what the engines work on), EngineHealth (which of them can serve),
-// Resumption (what goes on after an engine's death) and UtilityCalls.
+// Prefills (prompts that some engines compute for the others), Resumption (what goes on after an
+// engine's death) and UtilityCalls.
 // Thread: the shard's own (callbacks too); what the wire thread delivers is posted here, a whole
 // engine message at a time.
 // Failure: no healthy engine or too many requests is a Status of Submit. When an engine of ours
@@ -11,7 +12,11 @@
 // program's engine end with OnError(UNAVAILABLE). When an engine takes over from the one that has
 // its index, requests move to it at once; what it cannot go on with ends where it runs. An engine
 // of ours that has requests and replies to nothing for health.hang_timeout_s counts as dead until
-// its next message.
+// its next message. The failure of a prefill ends no request.
+//
+// With prefill engines a prompt of prefill_min_tokens and more that the decoding engine does not
+// have goes to one of them first. All engines are whole ones: without one that decodes, prefill
+// engines run whole requests.
 
 #include <cstdint>
 #include <functional>
@@ -26,6 +31,7 @@
 #include "frontend/engine_client/engine_balancer.h"
 #include "frontend/engine_client/engine_health.h"
 #include "frontend/engine_client/output_sink.h"
+#include "frontend/engine_client/prefills.h"
 #include "frontend/engine_client/prefix_index.h"
 #include "frontend/engine_client/resume_policy.h"
 #include "frontend/engine_client/resumption.h"
@@ -46,6 +52,8 @@ struct EngineClientOptions {
   int num_engines = 1;
   int start_rank = 0;             // of the first engine; requests name ranks
   bool routes_by_prefix = false;  // to the engine that has most of the prompt in its cache
+  int num_prefill_engines = 0;    // the first ones; below num_engines
+  int64_t prefill_min_tokens = 1;
   size_t max_inflight = 1 << 16;  // requests of this shard; above it Submit is RESOURCE_EXHAUSTED
   EngineHealthLimits health = {};
   ResumeLimits resume = {};
@@ -66,11 +74,12 @@ class EngineClient {
   EngineClient(EngineClientOptions options, wire::FrontendEndpoint* endpoint, Thread thread);
   ~EngineClient();
 
-  // Sends the request to the least loaded engine (or to request.data_parallel_rank) and returns
-  // that engine's index. Sets client_index, and the seed of a request for one of our engines that
-  // has none, so that another engine makes the same draws. *sink must live until its last call or
-  // Abort. ALREADY_EXISTS: the id is running. UNAVAILABLE: no engine, or one that takes nothing.
-  // RESOURCE_EXHAUSTED: too many. INVALID_ARGUMENT: there is no such rank.
+  // Sends the request to the least loaded engine (or to request.data_parallel_rank), or its prompt
+  // to the least loaded prefill engine, and returns that engine's index. Sets client_index, and the
+  // seed of a request for one of our engines that has none, so that another engine makes the same
+  // draws. *sink must live until its last call or Abort. ALREADY_EXISTS: the id is running.
+  // UNAVAILABLE: no engine, or one that takes nothing. RESOURCE_EXHAUSTED: too many.
+  // INVALID_ARGUMENT: there is no such rank.
   StatusOr<int> Submit(wire::EngineCoreRequest request, OutputSink* sink);
   // The same for the choices of one prompt, which are equal but for their ids and seeds. All go to
   // one engine, one of ours gets the prompt once (proto_msgpack/choices.h), and all are running or
@@ -180,14 +189,26 @@ class EngineClient {
   void SendProbe(int engine_index);
   void SendAborts();
   void SendAborts(int engine_index);
-  void SendChoices(std::vector<wire::EngineCoreRequest>* choices, int engine_index);
-  void SendAdd(const wire::EngineCoreRequest& request, int engine_index);
-  std::vector<uint64_t> HashPrefix(const wire::EngineCoreRequest& request) const;
-  void NotePrefix(int engine_index, const std::vector<uint64_t>& hashes);
-  Resumption::Calls ResumptionCalls();
   void ResumeWaiting();
   void WatchDeadline();
   void Send(int engine_index, wire::RequestType type, wire::EncodedMessage message);
+
+  // ---- engine_routing.cc: which engine gets a request ----
+  using Choices = std::vector<wire::EngineCoreRequest>;
+  using Prefix = std::vector<uint64_t>;  // hashes of a prompt's blocks; empty: not used
+  Status CheckAdmits(const Choices& choices) const;
+  StatusOr<int> ChooseEngine(std::optional<int> rank, const Prefix& prefix);
+  StatusOr<int> ChoosePrefillEngine(const Prefix& prefix, std::optional<int> not_this);
+  bool NeedsPrefill(const Choices& choices, int engine_index, const Prefix& prefix) const;
+  void FillIn(Choices* choices, bool is_ours);
+  void BeginPrefill(Choices choices, const std::vector<OutputSink*>& sinks, int engine_index);
+  void GoOn(const std::vector<RequestId>& ids, const wire::RawValue& params);
+  void SendChoices(const std::vector<wire::EngineCoreRequest*>& choices, int engine_index);
+  void SendAdd(const wire::EngineCoreRequest& request, int engine_index);
+  Prefix HashPrefix(const wire::EngineCoreRequest& request) const;
+  void NotePrefix(int engine_index, const Prefix& hashes);
+  Prefills::Calls PrefillCalls();
+  Resumption::Calls ResumptionCalls();
 
   const EngineClientOptions options_;
   wire::FrontendEndpoint* const endpoint_;
@@ -201,9 +222,11 @@ class EngineClient {
   EngineBalancer balancer_;
   PrefixIndex prefixes_;
   RunningRequests running_;
+  Prefills prefills_;
   Resumption resumption_;
   UtilityCalls calls_;
   int num_batches_ = 0;               // that live now
+  bool is_decode_missing_ = false;    // a warning says so
   bool is_deadline_watched_ = false;  // the resumption's next one
   bool are_engines_watched_ = false;
   Status held_;   // not OK until Release

@@ -16,7 +16,11 @@ class OutputSink {
   // The request ended without a finish: refused by the engine (INVALID_ARGUMENT), retryable or
   // engine lost (UNAVAILABLE), else INTERNAL.
   virtual void OnError(const Status& status) = 0;
-  // The request's engine died and this one goes on with it: outputs continue where they ended.
+  // A prefill engine has computed the prompt: its last output, whose token is not the request's.
+  virtual void OnPrefilled([[maybe_unused]] const wire::EngineCoreOutput& output,
+                           [[maybe_unused]] double timestamp) {}
+  // This engine goes on with the request, because the one before died or has only computed the
+  // prompt: outputs continue where they ended.
   virtual void OnEngineChange([[maybe_unused]] int engine_index) {}
   // The model made NaN or infinite logits for the request; the output or the error follows.
   virtual void OnNansInLogits() {}

@@ -88,6 +88,14 @@ void Resumption::OnDeath(const RequestId& request_id, const Status& why, double 
         .why = why});
 }
 
+void Resumption::WaitForEngine(const RequestId& request_id, const Status& why, double now) {
+  Wait({.request_id = request_id,
+        .order = running_->Find(request_id)->order,
+        .deadline = now + limits_.timeout_s,
+        .why = why,
+        .is_alive = true});
+}
+
 void Resumption::Wait(Waiting waiting) {
   const auto later =
       std::find_if(waiting_.begin(), waiting_.end(),

@@ -40,6 +40,8 @@ class Resumption {
   // with begin to wait. A move is no death: nothing is counted against a request. Returns how many
   // move.
   int64_t OnTakenOver(int engine_index, int64_t max_model_len, double now);
+  // A running request without an engine, which none takes: it waits like those that lost theirs.
+  void WaitForEngine(const RequestId& request_id, const Status& why, double now);
   // No request waits or is on probation.
   bool idle() const { return waiting_.empty() && !probation_; }
   // Sends what can be sent. Call it after anything that may let a request go on: an engine is

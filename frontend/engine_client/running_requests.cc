@@ -38,12 +38,14 @@ RequestId OwnId(const RequestId& sent_id) { return sent_id.substr(0, sent_id.rfi
 
 int64_t TokenBytes(size_t num_tokens) { return static_cast<int64_t>(num_tokens * sizeof(TokenId)); }
 
-int64_t KeptBytes(const RunningRequest& running) {
-  int64_t bytes = TokenBytes(running.request.prompt_token_ids.size() + running.emitted.size());
-  for (const std::string& frame : running.request.aux_frames) {
-    bytes += static_cast<int64_t>(frame.size());
-  }
+int64_t KeptBytes(const wire::EngineCoreRequest& request) {
+  int64_t bytes = TokenBytes(request.prompt_token_ids.size());
+  for (const std::string& frame : request.aux_frames) bytes += static_cast<int64_t>(frame.size());
   return bytes;
+}
+
+int64_t KeptBytes(const RunningRequest& running) {
+  return KeptBytes(running.request) + TokenBytes(running.emitted.size());
 }
 
 }  // namespace
@@ -55,7 +57,7 @@ RunningRequests::RunningRequests(int num_engines, int64_t max_kept_bytes)
 
 void RunningRequests::Add(wire::EngineCoreRequest request, int engine_index, bool can_resume,
                           OutputSink* sink) {
-  ++num_per_engine_[static_cast<size_t>(engine_index)];
+  if (engine_index != kNoEngine) ++num_per_engine_[static_cast<size_t>(engine_index)];
   const RequestId request_id = request.request_id;
   RunningRequest& running = running_[request_id];
   running.num_prompt_tokens = request.prompt_token_ids.size();
@@ -66,6 +68,20 @@ void RunningRequests::Add(wire::EngineCoreRequest request, int engine_index, boo
   running.is_kept = true;
   kept_bytes_ += KeptBytes(running);
   if (!can_resume || kept_bytes_ > max_kept_bytes_) StopKeeping(&running);
+}
+
+void RunningRequests::AddPrefill(const RequestId& prefill_id, int engine_index, OutputSink* sink) {
+  wire::EngineCoreRequest request;
+  request.request_id = prefill_id;
+  Add(std::move(request), engine_index, /*can_resume=*/false, sink);
+  running_.find(prefill_id)->second.is_prefill = true;
+  ++num_prefills_;
+}
+
+bool RunningRequests::HasRoomFor(const std::vector<wire::EngineCoreRequest>& requests) const {
+  int64_t bytes = kept_bytes_;
+  for (const wire::EngineCoreRequest& request : requests) bytes += KeptBytes(request);
+  return bytes <= max_kept_bytes_;
 }
 
 RunningRequest* RunningRequests::Find(const RequestId& request_id) {
@@ -100,6 +116,7 @@ OutputSink* RunningRequests::Remove(Map::iterator position) {
   RunningRequest& running = position->second;
   OutputSink* const sink = running.sink;
   if (running.is_kept) StopKeeping(&running);
+  if (running.is_prefill) --num_prefills_;
   if (running.engine_index != kNoEngine) {
     --num_per_engine_[static_cast<size_t>(running.engine_index)];
   }
@@ -210,6 +227,7 @@ void RunningRequests::Abort(const RequestId& request_id) {
 size_t RunningRequests::AbortNamed(const std::vector<std::string>& names) {
   std::vector<RequestId> ids;
   for (const auto& [request_id, running] : running_) {
+    if (running.is_prefill) continue;
     if (names.empty() || IsNamed(request_id, running.request, names)) ids.push_back(request_id);
   }
   return AbortEach(ids, [](const RequestId& request_id, OutputSink* sink) {
@@ -222,7 +240,9 @@ size_t RunningRequests::AbortNamed(const std::vector<std::string>& names) {
 
 void RunningRequests::AbortAll(const Status& why) {
   std::vector<RequestId> ids;
-  for (const auto& [request_id, running] : running_) ids.push_back(request_id);
+  for (const auto& [request_id, running] : running_) {
+    if (!running.is_prefill) ids.push_back(request_id);
+  }
   AbortEach(ids, [&why](const RequestId&, OutputSink* sink) { sink->OnError(why); });
 }
 

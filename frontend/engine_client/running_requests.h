@@ -9,6 +9,9 @@
 // Engine indices are those of the engines that serve, and Predecessor(i, …) of the engine that
 // engine i has taken over from, while that one ends the requests that could not be moved.
 //
+// A prefill is a request of the frontend's own, which computes the prompt of others (prefills.h):
+// it is on an engine as they are, but no client knows of it, and it is not sent again.
+//
 // An engine knows a request by its sent id: the request's own id, and after n resends that id with
 // "~n". What a dead engine had sent may arrive after the request was sent to the next one; by then
 // its id is unknown.
@@ -43,6 +46,7 @@ struct RunningRequest {
   size_t num_prompt_tokens = 0;
   int num_resends = 0;
   bool is_kept = false;  // it can be sent again
+  bool is_prefill = false;
   EngineDeaths deaths = {};
 };
 
@@ -50,14 +54,18 @@ class RunningRequests {
  public:
   RunningRequests(int num_engines, int64_t max_kept_bytes);
 
-  // can_resume: by its engine. The request is kept if there is also room for it.
-  // REQUIRES: no request of that id is running.
+  // can_resume: by its engine. The request is kept if there is also room for it. engine_index:
+  // kNoEngine for one that is to join an engine later. REQUIRES: no request of that id is running.
   void Add(wire::EngineCoreRequest request, int engine_index, bool can_resume, OutputSink* sink);
+  // A prefill, of which nothing is kept. REQUIRES: the same.
+  void AddPrefill(const RequestId& prefill_id, int engine_index, OutputSink* sink);
+  // Whether these would all be kept.
+  bool HasRoomFor(const std::vector<wire::EngineCoreRequest>& requests) const;
   bool contains(const RequestId& request_id) const { return running_.contains(request_id); }
   // nullptr when it is not running. Valid until it ends.
   RunningRequest* Find(const RequestId& request_id);
-  size_t size() const { return running_.size(); }
-  // By engine index, the predecessors' last.
+  size_t size() const { return running_.size() - num_prefills_; }  // without prefills
+  // By engine index, the predecessors' last. Prefills count.
   const std::vector<int64_t>& num_per_engine() const { return num_per_engine_; }
   int num_engines() const { return static_cast<int>(num_per_engine_.size() / 2); }
   int64_t kept_bytes() const { return kept_bytes_; }
@@ -88,11 +96,11 @@ class RunningRequests {
 
   // Ends a request without calling its sink; ids that are not running are ignored.
   void Abort(const RequestId& request_id);
-  // Each sink's last output has finish_reason abort. A name is a request's id, its external id,
-  // which choices share, or the id of a response of /v1/completions, whose external ids end in the
-  // prompt's number; no names: all requests. Returns how many ended.
+  // Each sink's last output has finish_reason abort; prefills are not named. A name is a request's
+  // id, its external id, which choices share, or the id of a response of /v1/completions, whose
+  // external ids end in the prompt's number; no names: all requests. Returns how many ended.
   size_t AbortNamed(const std::vector<std::string>& names);
-  // Each sink's last call is OnError(why).
+  // Each sink's last call is OnError(why), but for prefills, which go on.
   void AbortAll(const Status& why);
   // Queues aborts of all requests that the engine has, which may read them one day, without ending
   // them.
@@ -120,6 +128,7 @@ class RunningRequests {
   Map running_;
   std::vector<int64_t> num_per_engine_;
   std::vector<wire::AbortRequest> aborts_;  // per engine
+  size_t num_prefills_ = 0;
   int64_t next_order_ = 0;
   int64_t kept_bytes_ = 0;
 };

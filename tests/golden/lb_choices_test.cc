@@ -31,7 +31,7 @@ void Replay(const nlohmann::json& trace) {
       }
     } else if (op[0] == "request") {
       const auto rank = op[2].is_null() ? std::nullopt : std::optional<int>(op[2].get<int>());
-      const StatusOr<int> chosen = balancer.Choose(rank, health, num_inflight);
+      const StatusOr<int> chosen = balancer.Choose({.rank = rank}, health, num_inflight);
       REQUIRE(chosen.ok());
       REQUIRE(*chosen == op[3].get<int>());
       balancer.OnSubmit(*chosen, rank);

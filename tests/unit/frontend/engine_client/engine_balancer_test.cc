@@ -14,14 +14,14 @@ struct Setup {
   }
   // Where the next request goes; it stays there.
   int Submit(std::optional<int> rank = {}) {
-    const StatusOr<int> engine = balancer.Choose(rank, health, num_inflight);
+    const StatusOr<int> engine = balancer.Choose({.rank = rank}, health, num_inflight);
     REQUIRE(engine.ok());
     balancer.OnSubmit(*engine, rank);
     ++num_inflight[static_cast<size_t>(*engine)];
     return *engine;
   }
   Status Refusal(std::optional<int> rank = {}) {
-    return balancer.Choose(rank, health, num_inflight).status();
+    return balancer.Choose({.rank = rank}, health, num_inflight).status();
   }
   void Stats(int engine, int64_t waiting, int64_t running, double kv_cache_usage) {
     wire::SchedulerStats stats;
@@ -109,7 +109,8 @@ TEST_CASE("engine_balancer: clients begin with engines of their own") {
 TEST_CASE("engine_balancer: a cached prefix wins over load, within a bound") {
   Setup setup(3);
   const auto choose = [&](const std::vector<int64_t>& num_cached) {
-    const StatusOr<int> engine = setup.balancer.Choose({}, setup.health, {0, 0, 0}, num_cached);
+    const StatusOr<int> engine =
+        setup.balancer.Choose({.num_cached = num_cached}, setup.health, {0, 0, 0});
     REQUIRE(engine.ok());
     return *engine;
   };
@@ -140,6 +141,30 @@ TEST_CASE("engine_balancer: a rank is obeyed or refused") {
   CHECK(setup.Refusal(-1).code() == StatusCode::kInvalidArgument);
   setup.health.OnLost(1, UnavailableError("engine 1 is gone"));
   CHECK(setup.Refusal(1).message() == "engine 1 is gone");
+}
+
+TEST_CASE("engine_balancer: engines of a role take turns among themselves") {
+  EngineHealth health(4, {.max_unanswered_bytes = 100});
+  for (int i = 0; i < 4; ++i) health.OnReady(i, {});
+  EngineBalancer balancer(4, /*num_clients=*/1, /*client_index=*/0, /*num_prefill_engines=*/2);
+  const std::vector<int64_t> idle(4);
+  const auto choose = [&](EngineBalancer::Wish wish) {
+    const StatusOr<int> engine = balancer.Choose(wish, health, idle);
+    return engine.ok() ? *engine : -1;
+  };
+  const EngineBalancer::Wish prefill = {.role = EngineRole::kPrefill};
+  for (int round = 0; round < 2; ++round) {
+    for (int i = 0; i < 2; ++i) {
+      CHECK(choose(prefill) == i);
+      CHECK(choose({}) == 2 + i);
+    }
+  }
+  CHECK(choose({.rank = 1}) == 1);
+  CHECK(choose({.role = EngineRole::kPrefill, .not_this = 0}) == 1);
+  health.OnLost(1, UnavailableError("gone"));
+  CHECK(choose({.role = EngineRole::kPrefill, .not_this = 0}) == -1);
+  CHECK(choose(prefill) == 0);
+  CHECK((balancer.is_prefill_engine(1) && !balancer.is_prefill_engine(2)));
 }
 
 }  // namespace

@@ -1,0 +1,248 @@
+// Requests whose prompt another engine computes first, without sockets: what is sent where, and
+// what ends.
+
+#include "frontend/engine_client/prefills.h"
+
+#include <deque>
+#include <map>
+#include <string>
+
+#include "frontend/engine_client/prefill_request.h"
+#include "proto_msgpack/codec.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Words = std::vector<std::string>;
+
+struct Sink final : OutputSink {
+  void OnOutput(const wire::EngineCoreOutput& output, double) override {
+    calls.push_back(output.finished() ? "finished" : "output");
+  }
+  void OnError(const Status& status) override { calls.push_back("error " + status.message()); }
+  void OnEngineChange(int engine_index) override {
+    calls.push_back("engine " + std::to_string(engine_index));
+  }
+  void OnPrefilled(const wire::EngineCoreOutput&, double timestamp) override {
+    calls.push_back("prefilled " + std::to_string(static_cast<int>(timestamp)));
+    if (during_prefilled) during_prefilled();
+  }
+
+  Words calls;
+  std::function<void()> during_prefilled;
+};
+
+// Engines 0 and 1 compute prompts.
+struct Setup {
+  Setup() : running(3, 1000), prefills(&running, Calls()) {}
+  Prefills::Calls Calls() {
+    return {.choose_engine = [this](const wire::EngineCoreRequest&, int failed) -> StatusOr<int> {
+              if (!others_live) return UnavailableError("none");
+              return 1 - failed;
+            },
+            .send =
+                [this](const wire::EngineCoreRequest& prefill, int engine) {
+                  CHECK(running.num_per_engine()[static_cast<size_t>(engine)] > 0);
+                  events.push_back(prefill.request_id + "@" + std::to_string(engine));
+                },
+            .go_on =
+                [this](const std::vector<RequestId>& ids, const wire::RawValue& params) {
+                  for (const RequestId& id : ids) {
+                    events.push_back(id + (params.is_nil() ? " computes" : " loads"));
+                  }
+                }};
+  }
+  void Begin(const std::vector<RequestId>& ids) {
+    for (const RequestId& id : ids) {
+      wire::EngineCoreRequest request;
+      request.request_id = id;
+      request.prompt_token_ids = {1, 2, 3};
+      running.Add(std::move(request), kNoEngine, /*can_resume=*/true, &sinks[id]);
+    }
+    prefills.Begin(ids, 0);
+  }
+  void Output(const std::string& id, std::optional<wire::FinishReason> reason, bool has_kv = true) {
+    wire::EngineCoreOutput output;
+    output.request_id = id;
+    output.new_token_ids = {9};
+    output.finish_reason = reason;
+    if (has_kv) output.kv_transfer_params = wire::RawValue{"\x80"};
+    running.HandleOutput(output, 7);
+  }
+  void Error(const std::string& id, const std::string& code) {
+    wire::EngineCoreOutput output;
+    output.request_id = id;
+    output.finish_reason = wire::FinishReason::kError;
+    output.error = wire::EngineCoreError{code, "no", false};
+    running.HandleOutput(output, 7);
+  }
+  Words Take() { return std::exchange(events, {}); }
+
+  RunningRequests running;
+  std::map<RequestId, Sink> sinks;
+  Words events;
+  bool others_live = true;
+  Prefills prefills;
+};
+
+constexpr auto kLength = wire::FinishReason::kLength;
+
+TEST_CASE("prefills: a request goes on where its KV is loaded, and gets no token of the prefill") {
+  Setup setup;
+  setup.Begin({"a"});
+  CHECK(setup.Take() == Words{"a~p1@0"});
+  CHECK(setup.running.size() == 1);
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>{1, 0, 0, 0, 0, 0});
+  setup.Output("a~p1", std::nullopt);
+  CHECK(setup.Take().empty());
+  setup.Output("a~p1", kLength);
+  CHECK(setup.Take() == Words{"a loads"});
+  CHECK(setup.sinks["a"].calls == Words{"prefilled 7"});
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>(6));
+  setup.Output("a~p1", kLength);  // it is over
+  CHECK(setup.Take().empty());
+}
+
+TEST_CASE("prefills: choices share one, and those that ended meanwhile do not go on") {
+  Setup setup;
+  setup.Begin({"0_x", "1_x", "2_x"});
+  CHECK(setup.Take() == Words{"0_x~p1@0"});
+  CHECK(setup.running.size() == 3);
+  setup.running.Abort("0_x");
+  setup.prefills.ForgetEnded();
+  CHECK(setup.running.TakeAborts(0).empty());
+  setup.sinks["1_x"].during_prefilled = [&] { setup.running.Abort("2_x"); };
+  setup.Output("0_x~p1", kLength);
+  CHECK(setup.sinks["0_x"].calls.empty());
+  CHECK(setup.sinks["2_x"].calls.empty());
+  CHECK(setup.Take().front() == "1_x loads");
+}
+
+TEST_CASE("prefills: one that nobody waits for is aborted on its engine") {
+  Setup setup;
+  setup.Begin({"0_x", "1_x"});
+  setup.Begin({"b"});
+  CHECK(setup.running.AbortNamed({"0_x", "1_x"}) == 2);
+  setup.prefills.ForgetEnded();
+  CHECK(setup.running.TakeAborts(0) == wire::AbortRequest{"0_x~p1"});
+  setup.Take();
+  setup.Output("0_x~p1", kLength);
+  CHECK(setup.Take().empty());
+  setup.running.AbortAll(UnavailableError("end"));
+  setup.prefills.ForgetEnded();
+  CHECK(setup.running.TakeAborts(0) == wire::AbortRequest{"b~p1"});
+  CHECK(setup.running.num_per_engine() == std::vector<int64_t>(6));
+  CHECK(setup.sinks["b"].calls == Words{"error end"});
+}
+
+TEST_CASE("prefills: one that fails is tried once more, then the prompt is computed elsewhere") {
+  Setup setup;
+  setup.Begin({"a"});
+  setup.Begin({"b"});
+  setup.Take();
+  SECTION("the engine dies") {
+    setup.prefills.OnLost(0, UnavailableError("dead"));
+    CHECK(setup.Take() == Words{"a~p2@1", "b~p2@1"});
+    CHECK(setup.sinks["a"].calls == Words{"engine 1"});
+    setup.Output("a~p1", kLength);  // of the dead one
+    CHECK(setup.Take().empty());
+    setup.prefills.OnLost(1, UnavailableError("dead"));
+    CHECK(setup.Take() == Words{"a computes", "b computes"});
+  }
+  SECTION("it fails on one") {
+    setup.Error("b~p1", "internal_error");
+    CHECK(setup.Take() == Words{"b~p2@1"});
+    setup.Output("b~p2", kLength);
+    CHECK(setup.Take() == Words{"b loads"});
+  }
+  SECTION("it aborts one, or drops it") {
+    setup.Output("a~p1", wire::FinishReason::kAbort);
+    setup.running.HandleFinished("b~p1");
+    CHECK(setup.Take() == Words{"a~p2@1", "b~p2@1"});
+  }
+  SECTION("what one refuses, all refuse") {
+    setup.Error("a~p1", "validation_error");
+    CHECK(setup.Take() == Words{"a computes"});
+  }
+  SECTION("there is no other") {
+    setup.others_live = false;
+    setup.prefills.OnLost(0, UnavailableError("dead"));
+    CHECK(setup.Take() == Words{"a computes", "b computes"});
+    CHECK(setup.running.size() == 2);
+    CHECK(setup.sinks["a"].calls.empty());
+  }
+}
+
+TEST_CASE("prefills: without KV the prompt is computed where it is decoded") {
+  Setup setup;
+  setup.Begin({"a"});
+  setup.Take();
+  setup.Output("a~p1", kLength, /*has_kv=*/false);
+  CHECK(setup.Take() == Words{"a computes"});
+  CHECK(setup.sinks["a"].calls == Words{"prefilled 7"});
+}
+
+wire::EngineCoreRequest Request() {
+  wire::EngineCoreRequest request;
+  request.request_id = "r";
+  request.prompt_token_ids = {1, 2, 3};
+  request.cache_salt = "salt";
+  request.sampling_params.max_tokens = 50;
+  request.sampling_params.min_tokens = 10;
+  request.sampling_params.stop_token_ids = {4};
+  request.sampling_params.eos_token_id = 5;
+  request.sampling_params.structured_outputs.emplace().json_object = true;
+  return request;
+}
+
+const std::string kParams = wire::PackedString("kv_transfer_params").packed;
+const std::string kOther = wire::PackedString("other").packed;
+
+TEST_CASE("prefill request: the prompt as it is, one token, no constraints") {
+  const wire::EngineCoreRequest request = Request();
+  const wire::EngineCoreRequest prefill = PrefillOf(request, "p");
+  CHECK(prefill.request_id == "p");
+  CHECK(prefill.prompt_token_ids == request.prompt_token_ids);
+  CHECK(prefill.cache_salt == request.cache_salt);
+  wire::SamplingParams expected;
+  expected.temperature = 0;
+  expected.ignore_eos = true;
+  expected.max_tokens = 1;
+  expected.detokenize = false;
+  expected.output_kind = wire::OutputKind::kFinalOnly;
+  expected.extra_args.packed = "\x81" + kParams + "\x82" +
+                               wire::PackedString("do_remote_decode").packed + "\xc3" +
+                               wire::PackedString("do_remote_prefill").packed + "\xc2";
+  CHECK(prefill.sampling_params == expected);
+}
+
+TEST_CASE("prefill request: which prompts stay with the engine that decodes") {
+  CHECK(CanPrefillElsewhere(Request()));
+  wire::EngineCoreRequest request = Request();
+  SECTION("pools") { request.pooling_params.packed = "\x90"; }
+  SECTION("embeddings") { request.prompt_embeds.packed = "\x90"; }
+  SECTION("an adapter") { request.lora_request.packed = "\x90"; }
+  SECTION("shows its prompt") { request.sampling_params.prompt_logprobs = 1; }
+  SECTION("reads no prefix") { request.sampling_params.skip_reading_prefix_cache = true; }
+  SECTION("the client has chosen") {
+    request.sampling_params.extra_args.packed = "\x82" + kOther + "\x01" + kParams + "\x80";
+  }
+  CHECK_FALSE(CanPrefillElsewhere(request));
+}
+
+TEST_CASE("prefill request: kv_transfer_params are replaced and other arguments stay") {
+  const wire::RawValue params = {"\x81\x01\x02"};
+  CHECK(WithKvTransferParams({}, params).packed == "\x81" + kParams + params.packed);
+  CHECK(WithKvTransferParams({"\x82" + kParams + "\xc0" + kOther + "\x07"}, params).packed ==
+        "\x82" + kOther + "\x07" + kParams + params.packed);
+  CHECK(WithKvTransferParams({"no map"}, params).packed == "\x81" + kParams + params.packed);
+  std::string many = "\x8f";
+  for (int i = 0; i < 15; ++i) many += wire::PackedInt(i).packed + "\xc0";
+  const std::string sixteen = WithKvTransferParams({many}, params).packed;
+  CHECK(sixteen.substr(0, 4) == std::string("\xde\x00\x10\x00", 4));
+}
+
+}  // namespace
+}  // namespace tandem
