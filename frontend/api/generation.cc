@@ -27,6 +27,15 @@ RequestTimings TimingsOf(const RequestStats& stats, int64_t num_tokens) {
   return timings;
 }
 
+RequestEvent ToRequestEvent(wire::EventType type) {
+  return static_cast<RequestEvent>(static_cast<int>(type) - 1);
+}
+
+PromptCounts CountsOf(const wire::PrefillStats& prefill) {
+  return {prefill.num_computed_tokens, prefill.num_local_cached_tokens,
+          prefill.num_external_cached_tokens};
+}
+
 FinishedReason MetricReason(FinishReason reason) {
   switch (reason) {
     case FinishReason::kStop:
@@ -77,6 +86,9 @@ class Generation::Choice final : public OutputSink {
     generation_->OnChoiceOutput(this, output, timestamp);
   }
   void OnError(const Status& status) override { generation_->OnChoiceError(this, status); }
+  void OnPrefilled(const wire::EngineCoreOutput& output, double timestamp) override {
+    generation_->OnChoicePrefilled(this, output, timestamp);
+  }
   void OnEngineChange(int engine) override {
     ApiContext& context = *generation_->context_;
     stats->OnEngineChange(&context.metrics->engine(engine),
@@ -96,6 +108,7 @@ class Generation::Choice final : public OutputSink {
   OutputProcessor processor;
   std::optional<RequestStats> stats;  // set once the request is with an engine
   bool counts_prompt = false;         // first choice of its prompt: cached tokens count once
+  bool prefilled = false;             // by another engine: what that one has cached counts
   bool running = false;
   bool started = false;             // has its first token
   std::vector<TokenId> logged_ids;  // of its output, where outputs are logged
@@ -293,11 +306,32 @@ void Generation::AbortRunning(const Status& why) {
   if (!ids.empty()) context_->engine_client->Abort(ids);
 }
 
+// A prefill's events, and where the prompt's KV came from; its token is nobody's.
+void Generation::OnChoicePrefilled(Choice* choice, const wire::EngineCoreOutput& output,
+                                   double timestamp) {
+  choice->prefilled = true;
+  for (const wire::EngineCoreEvent& event : output.events) {
+    const bool is_counted = choice->counts_prompt || event.type != wire::EventType::kPreempted;
+    if (is_counted) choice->stats->OnEvent(ToRequestEvent(event.type), event.timestamp);
+  }
+  std::optional<PromptCounts> prompt;
+  if (output.prefill_stats && choice->counts_prompt) {
+    prompt = CountsOf(*output.prefill_stats);
+    CountCached(*output.prefill_stats);
+  }
+  choice->stats->OnPrefilled(timestamp, context_->clock->Monotonic(), prompt);
+}
+
+void Generation::CountCached(const wire::PrefillStats& prefill) {
+  if (!usage_.cached_tokens) return;
+  *usage_.cached_tokens += prefill.num_cached_tokens;
+  usage_.created_cache_tokens += prefill.num_cache_creation_tokens;
+}
+
 void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output,
                                 double timestamp) {
   for (const wire::EngineCoreEvent& event : output.events) {
-    choice->stats->OnEvent(static_cast<RequestEvent>(static_cast<int>(event.type) - 1),
-                           event.timestamp);
+    choice->stats->OnEvent(ToRequestEvent(event.type), event.timestamp);
   }
   const auto num_new = static_cast<int64_t>(output.new_token_ids.size());
   if (context_->options.request_log.outputs) {
@@ -306,13 +340,8 @@ void Generation::OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& ou
   }
   std::optional<PromptCounts> prompt;
   if (output.prefill_stats) {
-    const wire::PrefillStats& prefill = *output.prefill_stats;
-    prompt = {prefill.num_computed_tokens, prefill.num_local_cached_tokens,
-              prefill.num_external_cached_tokens};
-    if (choice->counts_prompt && usage_.cached_tokens) {
-      *usage_.cached_tokens += prefill.num_cached_tokens;
-      usage_.created_cache_tokens += prefill.num_cache_creation_tokens;
-    }
+    prompt = CountsOf(*output.prefill_stats);
+    if (choice->counts_prompt && !choice->prefilled) CountCached(*output.prefill_stats);
   }
   if (num_new > 0 || prompt) {
     choice->stats->OnTokens(num_new, timestamp, context_->clock->Monotonic(), prompt);

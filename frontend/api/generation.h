@@ -74,6 +74,8 @@ class Generation {
   void CountParsed(const Choice& choice, const MessageDelta& delta);
   // Counts the choice for the engine that has its request now.
   void BeginStats(Choice* choice, int engine);
+  void OnChoicePrefilled(Choice* choice, const wire::EngineCoreOutput& output, double timestamp);
+  void CountCached(const wire::PrefillStats& prefill);
   void OnChoiceOutput(Choice* choice, const wire::EngineCoreOutput& output, double timestamp);
   void OnChoiceError(Choice* choice, const Status& status);
   void Finish(Choice* choice);

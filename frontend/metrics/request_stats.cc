@@ -28,7 +28,7 @@ void FanOutStats::OnChoiceFinished(int64_t num_generation_tokens) {
 void RequestStats::OnEvent(RequestEvent event, double engine_time) {
   switch (event) {
     case RequestEvent::kQueued:
-      if (!first_token_) queued_ = engine_time;
+      if (!first_token_ && !is_prefilled_) queued_ = engine_time;
       break;
     case RequestEvent::kScheduled:
       if (!scheduled_) scheduled_ = engine_time;  // a resumed request does not queue again
@@ -40,22 +40,35 @@ void RequestStats::OnEvent(RequestEvent event, double engine_time) {
   }
 }
 
-void RequestStats::OnFirstOutput(double engine_time, double now,
-                                 const std::optional<PromptCounts>& prompt) {
-  first_token_ = engine_time;
-  time_to_first_token_ = std::max(0.0, now - request_.arrival);
-  metrics_->time_to_first_token.Observe(*time_to_first_token_, request_.trace_id);
-
-  const PromptCounts counts = prompt.value_or(PromptCounts{request_.num_prompt_tokens, 0, 0});
-  num_cached_tokens_ = std::max<int64_t>(0, counts.local_cached + counts.external_cached);
+int64_t RequestStats::CountPrompt(double engine_time, const PromptCounts& counts) {
+  const int64_t num_cached = std::max<int64_t>(0, counts.local_cached + counts.external_cached);
   auto& by_source = metrics_->prompt_tokens_by_source;
-  metrics_->prompt_tokens.Increment(static_cast<double>(counts.computed + num_cached_tokens_));
+  metrics_->prompt_tokens.Increment(static_cast<double>(counts.computed + num_cached));
   by_source[PromptSource::kLocalCompute].Increment(static_cast<double>(counts.computed));
   by_source[PromptSource::kLocalCacheHit].Increment(static_cast<double>(counts.local_cached));
   by_source[PromptSource::kExternalKvTransfer].Increment(
       static_cast<double>(counts.external_cached));
-  metrics_->prompt_tokens_cached.Increment(static_cast<double>(num_cached_tokens_));
+  metrics_->prompt_tokens_cached.Increment(static_cast<double>(num_cached));
   step_->Add(engine_time, counts.computed);
+  return num_cached;
+}
+
+void RequestStats::OnFirstOutput(double engine_time, double now,
+                                 const std::optional<PromptCounts>& prompt) {
+  first_token_ = InFirstEngineTime(engine_time);
+  time_to_first_token_ = std::max(0.0, now - request_.arrival);
+  metrics_->time_to_first_token.Observe(*time_to_first_token_, request_.trace_id);
+
+  num_cached_tokens_ =
+      CountPrompt(engine_time, prompt.value_or(PromptCounts{request_.num_prompt_tokens, 0, 0}));
+}
+
+void RequestStats::OnPrefilled(double engine_time, double now,
+                               const std::optional<PromptCounts>& prompt) {
+  is_prefilled_ = true;
+  last_token_ = engine_time;
+  last_token_seen_ = now;
+  if (prompt) CountPrompt(engine_time, *prompt);
 }
 
 void RequestStats::OnTokens(int64_t num_new_tokens, double engine_time, double now,
@@ -66,9 +79,9 @@ void RequestStats::OnTokens(int64_t num_new_tokens, double engine_time, double n
     engine_time_shift_ = *last_token_ + (now - last_token_seen_) - engine_time;
   }
   step_->Add(engine_time, num_new_tokens);
-  engine_time = InFirstEngineTime(engine_time);
+  const double step_time = std::exchange(engine_time, InFirstEngineTime(engine_time));
   if (!first_token_) {
-    OnFirstOutput(engine_time, now, prompt);
+    OnFirstOutput(step_time, now, prompt);
   } else if (num_new_tokens > 0) {
     metrics_->inter_token_latency.Observe(std::max(0.0, engine_time - *last_token_));
   }
@@ -83,7 +96,7 @@ void RequestStats::OnEngineChange(EngineMetrics* metrics, StepTokens* step) {
   metrics_ = metrics;
   step_ = step;
   is_engine_new_ = true;
-  if (!first_token_) {
+  if (!first_token_ && !is_prefilled_) {
     // Stamps of the other engine's clock; this one stamps anew.
     queued_.reset();
     scheduled_.reset();

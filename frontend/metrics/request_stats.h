@@ -11,6 +11,9 @@
 // A preemption before the first token therefore lands in prefill and TTFT, one after it in decode,
 // inference and the inter-token latency; never in the queue. An interval with an end that was never
 // stamped (the request was not scheduled) is not observed.
+// Where one engine computes the prompt and another one goes on, queue is the first one's, and what
+// lies between the two (the hand-over, the second one's queue) is part of prefill, likewise moved
+// into the time of the first. Each counts the prompt tokens that it computed, found or was handed.
 // When an engine dies and another goes on with the request, the frontend's clock measures the gap,
 // and the stamps of the new engine are moved into the time of the first: the pause lands in the
 // inter-token latency, decode and inference.
@@ -82,6 +85,8 @@ class RequestStats {
   // `prompt` on the first output, when the engine reports it.
   void OnTokens(int64_t num_new_tokens, double engine_time, double now,
                 const std::optional<PromptCounts>& prompt = std::nullopt);
+  // The engine has only computed the prompt. prompt: by one choice of a prompt.
+  void OnPrefilled(double engine_time, double now, const std::optional<PromptCounts>& prompt);
   void OnFinished(FinishedReason reason, double now);
   // Another engine goes on with the request and counts what happens from now on.
   void OnEngineChange(EngineMetrics* metrics, StepTokens* step);
@@ -107,6 +112,7 @@ class RequestStats {
     if (!begin || !end) return std::nullopt;
     return std::max(0.0, *end - *begin);
   }
+  int64_t CountPrompt(double engine_time, const PromptCounts& counts);
   void OnFirstOutput(double engine_time, double now, const std::optional<PromptCounts>& prompt);
   // In the time of the engine that sent the first token.
   double InFirstEngineTime(double engine_time) const { return engine_time + engine_time_shift_; }
@@ -116,9 +122,11 @@ class RequestStats {
   FanOutStats* fan_out_;
   const Request request_;
   UnfinishedRequest unfinished_;
-  Stamp queued_, scheduled_, first_token_, last_token_;  // first engine's clock
-  double last_token_seen_ = 0;                           // frontend's clock
-  bool is_engine_new_ = false;                           // its first token has not arrived
+  // First engine's clock; last_token_ is the end of the prefill until there is a token.
+  Stamp queued_, scheduled_, first_token_, last_token_;
+  double last_token_seen_ = 0;  // frontend's clock
+  bool is_prefilled_ = false;
+  bool is_engine_new_ = false;  // its first token has not arrived
   double engine_time_shift_ = 0;
   std::optional<double> time_to_first_token_;
   int num_preemptions_ = 0;

@@ -761,6 +761,48 @@ TEST_CASE("a plain request: queue, prefill, decode and inference on the engine's
   CHECK(f.Sum("vllm:iteration_tokens_total") == 9);
 }
 
+TEST_CASE("one engine computes the prompt and another decodes: the request counts once") {
+  Metrics metrics = MakeMetrics(2);
+  StepTokens prefill_step{&metrics.engine(0)}, decode_step{&metrics.engine(1)};
+  FanOutStats fan_out(&metrics.engine(1), 1);
+  RequestStats request(&metrics.engine(0), &prefill_step, &fan_out,
+                       {.arrival = kFrontendClock, .num_prompt_tokens = 10, .max_tokens = 20});
+  request.OnEvent(RequestEvent::kQueued, kEngineClock);
+  request.OnEvent(RequestEvent::kScheduled, kEngineClock + 1);
+  request.OnPrefilled(kEngineClock + 4, kFrontendClock + 5, PromptCounts{8, 2, 0});
+  request.OnEngineChange(&metrics.engine(1), &decode_step);
+  const double other_clock = 70000;
+  request.OnEvent(RequestEvent::kQueued, other_clock);
+  request.OnEvent(RequestEvent::kScheduled, other_clock + 1);
+  request.OnTokens(1, other_clock + 1.5, kFrontendClock + 7, PromptCounts{1, 0, 9});
+  request.OnTokens(1, other_clock + 2, kFrontendClock + 7.5);
+  request.OnFinished(FinishedReason::kLength, kFrontendClock + 8);
+  prefill_step.End();
+  decode_step.End();
+  const ExpositionParser page = Scrape(metrics);
+  const auto value = [&page](const std::string& name, const std::string& engine) {
+    return page.Value(name, {{"engine", engine}, {"model_name", "m"}});
+  };
+  const auto from = [&page](const std::string& source, const std::string& engine) {
+    return page.Value("vllm:prompt_tokens_by_source_total",
+                      {{"engine", engine}, {"model_name", "m"}, {"source", source}});
+  };
+  CHECK(from("local_compute", "0") == 8);
+  CHECK(from("local_cache_hit", "0") == 2);
+  CHECK(from("local_compute", "1") == 1);
+  CHECK(from("external_kv_transfer", "1") == 9);
+  CHECK(value("vllm:iteration_tokens_total_sum", "0") == 8);
+  CHECK(value("vllm:iteration_tokens_total_sum", "1") == 1 + 1 + 1);
+  CHECK(value("vllm:iteration_tokens_total_count", "1") == 2);
+  CHECK(value("vllm:generation_tokens_total", "0") == 0);
+  CHECK(value("vllm:time_to_first_token_seconds_sum", "1") == Approx(7));
+  CHECK(value("vllm:request_queue_time_seconds_sum", "1") == Approx(1));
+  // 3 in the first engine, 2 by the frontend's clock until the other one's first token.
+  CHECK(value("vllm:request_prefill_time_seconds_sum", "1") == Approx(5));
+  CHECK(value("vllm:request_decode_time_seconds_sum", "1") == Approx(0.5));
+  CHECK(value("vllm:request_prefill_time_seconds_count", "0") == 0);
+}
+
 TEST_CASE("another engine goes on: the pause is in the inter-token latency, nothing counts twice") {
   Metrics metrics = MakeMetrics(2);
   StepTokens first_step{&metrics.engine(0)}, second_step{&metrics.engine(1)};
