@@ -55,6 +55,7 @@ python_test_classes(pooling integration/pooling_test.py)
 python_test_classes(speculation integration/speculation_test.py)
 python_test_classes(workers integration/workers_test.py)
 python_test_classes(replicas integration/replicas_test.py)
+python_test_classes(prefill_decode integration/prefill_decode_test.py)
 python_test_classes(kubernetes integration/kubernetes_test.py)
 # In a real Ray Serve, where a Python has one.
 python_test(ray integration/ray_test.py)

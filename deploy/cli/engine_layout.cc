@@ -1,5 +1,6 @@
 #include "deploy/cli/engine_layout.h"
 
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 
@@ -73,6 +74,32 @@ StatusOr<EngineLayout> InternalLayout(const ServeCommandLine& line) {
   return layout;
 }
 
+// Engines of two roles, all of which are here.
+StatusOr<EngineLayout> RolesLayout(const ServeCommandLine& line) {
+  if (line.own.prefill == 0 || line.own.decode == 0) {
+    return Refusal("--prefill and --decode need each other: how many engines of each?");
+  }
+  for (const char* flag :
+       {"data-parallel-size", "data-parallel-size-local", "data-parallel-rank",
+        "data-parallel-start-rank", "data-parallel-address", "data-parallel-rpc-port",
+        "data-parallel-external-lb", "data-parallel-hybrid-lb", "headless", "prefill-engines"}) {
+    if (IsGiven(line, flag)) {
+      return Refusal("--" + std::string(flag) +
+                     ": --prefill and --decode name all engines, which are on this host");
+    }
+  }
+  for (const char* flag : {"kv-transfer-config", "kv-offloading-size"}) {
+    if (IsGiven(line, flag)) {
+      return Refusal("--" + std::string(flag) + ": --prefill and --decode choose the KV connector");
+    }
+  }
+  EngineLayout layout;
+  layout.num_prefill = static_cast<int>(line.own.prefill);
+  layout.num_engines = layout.num_prefill + static_cast<int>(line.own.decode);
+  layout.num_local = layout.num_engines;
+  return layout;
+}
+
 // Each engine's CPUs: as many of the lists as it has ranks.
 StatusOr<Words> ShareCpus(const EngineConfig& engine, int num_engines) {
   Words shares(static_cast<size_t>(num_engines), engine.cpu_bind);
@@ -128,6 +155,7 @@ StatusOr<EngineLayout> LayoutOf(const ServeCommandLine& line) {
         "--handshake-address: this command chooses it; for a socket of your own start "
         "tandem-frontend and each tandem-engine-core yourself");
   }
+  if (line.own.prefill > 0 || line.own.decode > 0) return RolesLayout(line);
   const bool is_external = line.own.external_lb || IsGiven(line, "data-parallel-rank");
   const bool is_hybrid =
       line.own.hybrid_lb || (!line.engine.headless && line.engine.data_parallel_start_rank > 0);
@@ -158,7 +186,27 @@ Words FrontendWords(const EngineLayout& layout, const ServeCommandLine& line) {
   FrontendConfig config;
   return ChangedFlags(FrontendFlags(config), line.frontend_words,
                       {Given("data-parallel-size", layout.num_engines),
-                       Given("data-parallel-start-rank", layout.start_rank)});
+                       Given("data-parallel-start-rank", layout.start_rank),
+                       Given("prefill-engines", layout.num_prefill)});
+}
+
+std::string KvTransferWord(const EngineLayout& layout, int engine_index,
+                           const std::string& folder) {
+  nlohmann::json config = {{"kv_connector", "TandemConnector"},
+                           {"kv_role", "kv_consumer"},
+                           {"kv_load_failure_policy", "recompute"}};
+  const auto address_of = [&](int prefill_engine) {
+    return "unix:" + folder + "/kv-" + std::to_string(prefill_engine);
+  };
+  if (engine_index < layout.num_prefill) {
+    config["kv_role"] = "kv_producer";
+    config["kv_connector_extra_config"]["listen"] = address_of(engine_index);
+  } else {
+    for (int i = 0; i < layout.num_prefill; ++i) {
+      config["kv_connector_extra_config"]["peers"].push_back(address_of(i));
+    }
+  }
+  return "--kv-transfer-config=" + config.dump();
 }
 
 StatusOr<std::vector<LocalEngine>> LocalEngines(const EngineLayout& layout,
@@ -178,6 +226,9 @@ StatusOr<std::vector<LocalEngine>> LocalEngines(const EngineLayout& layout,
     if (!cpus[index].empty()) changes.push_back("--cpu-bind=" + cpus[index]);
     LocalEngine& engine = engines.emplace_back();
     engine.name = "engine core";
+    if (layout.num_prefill > 0) {
+      engine.name = i < layout.num_prefill ? "prefill engine core" : "decode engine core";
+    }
     if (layout.num_local > 1) engine.name += " " + std::to_string(layout.first_rank + i);
     engine.words = ChangedFlags(flags, line.engine_words, changes);
     if (!devices.empty()) engine.environment = {"CUDA_VISIBLE_DEVICES=" + devices[index]};
@@ -192,6 +243,7 @@ Status CheckSameLayout(const FrontendConfig& before, const FrontendConfig& after
       CheckSame("data-parallel-size", before.data_parallel_size == after.data_parallel_size));
   RETURN_IF_ERROR(CheckSame("data-parallel-start-rank",
                             before.data_parallel_start_rank == after.data_parallel_start_rank));
+  RETURN_IF_ERROR(CheckSame("prefill-engines", before.prefill_engines == after.prefill_engines));
   RETURN_IF_ERROR(CheckSame("data-parallel-address",
                             before.data_parallel_address == after.data_parallel_address));
   return CheckSame("data-parallel-rpc-port",

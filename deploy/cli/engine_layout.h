@@ -2,6 +2,8 @@
 
 // Which engine cores `tandem serve` starts, and where they meet their frontend, by vLLM's flags:
 // - one pair, or --data-parallel-size N engines beside a frontend (replicas);
+// - --prefill N --decode M: N + M engines beside a frontend; the first N compute prompts and leave
+//   their KV to the others;
 // - some of the N here (--data-parallel-size-local), the others by `--headless` commands elsewhere,
 //   which name the first of their ranks (--data-parallel-start-rank) and the frontend's address;
 // - hybrid: the engines here are all that the frontend here knows, others have frontends of their
@@ -22,11 +24,16 @@ struct EngineLayout {
   int start_rank = 0;   // of the frontend's first engine
   int first_rank = 0;   // of the engines here
   int num_local = 1;
+  int num_prefill = 0;            // of the frontend's engines, the first ones
   std::string handshake_address;  // empty: in the runtime folder
 };
 
 // INVALID_ARGUMENT names the flag that does not fit the others.
 StatusOr<EngineLayout> LayoutOf(const ServeCommandLine& line);
+
+// The word that has an engine leave KV to others, or take theirs: engine_index of the layout, which
+// has prefill engines. folder: the command's runtime folder.
+std::string KvTransferWord(const EngineLayout& layout, int engine_index, const std::string& folder);
 
 // The command line's words for the frontend.
 std::vector<std::string> FrontendWords(const EngineLayout& layout, const ServeCommandLine& line);

@@ -145,7 +145,7 @@ struct Programs {
 
 StatusOr<Programs> MakePrograms(const EngineLayout& layout, ServeCommandLine& line,
                                 const std::vector<LocalEngine>& local_engines,
-                                const std::string& handshake_address) {
+                                const std::string& folder, const std::string& handshake_address) {
   Programs programs;
   if (layout.has_frontend) {
     std::vector<std::string> words =
@@ -158,12 +158,17 @@ StatusOr<Programs> MakePrograms(const EngineLayout& layout, ServeCommandLine& li
                                             .words = std::move(words)};
   }
   for (const LocalEngine& engine : local_engines) {
+    std::vector<std::string> words = engine.words;
+    if (layout.num_prefill > 0) {
+      const auto engine_index = static_cast<int>(programs.engines.size());
+      words.push_back(KvTransferWord(layout, engine_index, folder));
+    }
     ASSIGN_OR_RETURN(std::vector<std::string> argv,
-                     ProgramCommand("tandem-engine-core", engine.words, handshake_address));
+                     ProgramCommand("tandem-engine-core", words, handshake_address));
     programs.engines.push_back({.name = engine.name,
                                 .argv = std::move(argv),
                                 .environment = engine.environment,
-                                .words = engine.words});
+                                .words = std::move(words)});
   }
   return programs;
 }
@@ -223,7 +228,8 @@ int RunServe(const std::vector<std::string>& args) {
   const std::string handshake_address = layout->handshake_address.empty()
                                             ? "ipc://" + *folder + "/handshake"
                                             : layout->handshake_address;
-  StatusOr<Programs> programs = MakePrograms(*layout, *line, *local_engines, handshake_address);
+  StatusOr<Programs> programs =
+      MakePrograms(*layout, *line, *local_engines, *folder, handshake_address);
   if (!programs.ok()) return Refuse(programs.status(), kExitFailed);
 
   // The processes drain one after the other.

@@ -141,6 +141,8 @@ std::vector<Flag> ServeFlagTable(ServeFlags& c) {
       {"tokenizer-revision", &c.tokenizer_revision, "The same for --tokenizer. Default: --revision"},
       {"hf-token", &c.hf_token, "Token of the hub, for a model that is downloaded. Default: HF_TOKEN, or the one of a login", {.secret = true}},
       {"download-dir", &c.download_dir, "Folder of the cache of models named org/name. Default: as Python's huggingface_hub"},
+      {"prefill", &c.prefill, "Engines that compute prompts, for those of --decode: long prompts then never hold up running responses", {.min = 1, .max = 512}},
+      {"decode", &c.decode, "Engines that go on where those of --prefill end", {.min = 1, .max = 512}},
       {"data-parallel-external-lb", &c.external_lb, "One engine and its frontend, of several that something else balances; so does --data-parallel-rank", {.short_name = "dpe"}},
       {"data-parallel-hybrid-lb", &c.hybrid_lb, "The engines of this host and their frontend, of several hosts that something else balances", {.short_name = "dph"}},
   };

@@ -25,6 +25,8 @@ struct ServeFlags {
   std::string tokenizer_revision;
   std::string download_dir;
   std::string hf_token;
+  int64_t prefill = 0;  // engines of a role; 0: the roles are not apart
+  int64_t decode = 0;
   bool external_lb = false;
   bool hybrid_lb = false;
 };

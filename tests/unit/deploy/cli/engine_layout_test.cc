@@ -158,5 +158,47 @@ TEST_CASE("engine layout: swaps and reloads leave it as it is") {
   CHECK_FALSE(CheckSameLayout(EngineConfig(), engine).ok());
 }
 
+TEST_CASE("engine layout: prefill apart from decode") {
+  const Words args = {"--prefill", "2", "--decode", "1"};
+  const EngineLayout layout = Layout(args);
+  CHECK(layout.num_engines == 3);
+  CHECK(layout.handshake_address.empty());
+  const FrontendConfig frontend = FrontendOf(args);
+  CHECK(frontend.data_parallel_size == 3);
+  CHECK(frontend.prefill_engines == 2);
+  const auto engines = Engines(args);
+  REQUIRE(engines.size() == 3);
+  CHECK(engines[1].name == "prefill engine core 1");
+  CHECK(engines[2].name == "decode engine core 2");
+  CHECK(ConfigOf(engines[2]).data_parallel_size_local == 3);
+  CHECK(KvTransferWord(layout, 1, "/run/x") ==
+        R"(--kv-transfer-config={"kv_connector":"TandemConnector","kv_connector_extra_config":)"
+        R"({"listen":"unix:/run/x/kv-1"},"kv_load_failure_policy":"recompute",)"
+        R"("kv_role":"kv_producer"})");
+  CHECK(KvTransferWord(layout, 2, "/run/x") ==
+        R"(--kv-transfer-config={"kv_connector":"TandemConnector","kv_connector_extra_config":)"
+        R"({"peers":["unix:/run/x/kv-0","unix:/run/x/kv-1"]},"kv_load_failure_policy":"recompute",)"
+        R"("kv_role":"kv_consumer"})");
+  CHECK(FrontendOf({}).prefill_engines == 0);
+}
+
+TEST_CASE("engine layout: what contradicts --prefill and --decode is refused by name") {
+  const Words roles = {"--prefill", "1", "--decode", "1"};
+  const auto refusal = [&roles](const Words& more) {
+    Words args = roles;
+    args.insert(args.end(), more.begin(), more.end());
+    return Refusal(args);
+  };
+  CHECK(Refusal({"--prefill", "1"}).starts_with("--prefill and --decode need each other"));
+  CHECK(Refusal({"--decode", "1"}).starts_with("--prefill and --decode need each other"));
+  CHECK(refusal({"-dp", "2"}).starts_with("--data-parallel-size:"));
+  CHECK(refusal({"--headless"}).starts_with("--headless:"));
+  CHECK(refusal({"--data-parallel-rank", "0"}).starts_with("--data-parallel-rank:"));
+  CHECK(refusal({"--prefill-engines", "1"}).starts_with("--prefill-engines:"));
+  CHECK(refusal({"--kv-transfer-config", "{}"}).starts_with("--kv-transfer-config:"));
+  CHECK(refusal({"--kv-offloading-size", "1"}).starts_with("--kv-offloading-size:"));
+  CHECK(refusal({"--data-parallel-routing", "prefix"}).empty());
+}
+
 }  // namespace
 }  // namespace tandem

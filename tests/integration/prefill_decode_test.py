@@ -1,0 +1,157 @@
+#!/usr/bin/env python3
+"""`tandem serve --prefill 1 --decode 1`: prompts are computed by one engine and decoded by another, with the bits of
+one engine, whatever dies meanwhile.
+
+Usage: prefill_decode_test.py [unittest arguments]
+"""
+import concurrent.futures
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
+from replicas_test import engines_of
+from speculation_test import text_of
+
+SIZES = ("--block-size", "32", "--max-model-len", "1024", "--num-gpu-blocks-override", "128", "--threads", "1")
+ROLES = ("--prefill", "1", "--decode", "1", "--prefill-min-tokens", "64")
+PREFILL, DECODE = 0, 1
+
+
+def prompt_of(number, length=300):
+    return [(7 * number + i * i) % 200 + 1 for i in range(length)]
+
+
+def bodies():
+    """[(name, body)]: what has to be equal to one engine's."""
+    base = {"model": str(MODEL), "max_tokens": 12, "temperature": 0, "ignore_eos": True}
+    return [("greedy", {**base, "prompt": prompt_of(1), "logprobs": 2}),
+            ("seeded", {**base, "prompt": prompt_of(2), "temperature": 0.9, "seed": 3, "logprobs": 1}),
+            ("two choices", {**base, "prompt": prompt_of(3), "temperature": 0.9, "seed": 4, "n": 2, "logprobs": 1}),
+            ("two prompts", {**base, "prompt": [prompt_of(4), prompt_of(5)]}),
+            ("a stop string", {**base, "prompt": prompt_of(6), "max_tokens": 40, "stop": ["e"]}),
+            ("penalties", {**base, "prompt": prompt_of(7), "repetition_penalty": 1.3, "presence_penalty": 0.4}),
+            ("structured", {**base, "prompt": prompt_of(8), "ignore_eos": False,
+                            "structured_outputs": {"regex": "[a-d]{4} [0-9]{3}"}}),
+            ("its prompt's logprobs", {**base, "prompt": prompt_of(9), "prompt_logprobs": 1}),
+            ("one token", {**base, "prompt": prompt_of(10), "max_tokens": 1}),
+            ("a short prompt", {**base, "prompt": prompt_of(11, 40)})]
+
+
+def complete(server, body):
+    status, response = server.post("/v1/completions", body)
+    assert status == 200, response
+    return json.loads(response)
+
+
+def answer(server, body):
+    response = complete(server, body)
+    return response["choices"], response["usage"]["prompt_tokens"], response["usage"]["completion_tokens"]
+
+
+def stream_of(number, max_tokens=300):
+    return {"prompt": prompt_of(number), "max_tokens": max_tokens, "temperature": 0.6, "seed": 5, "ignore_eos": True,
+            "stream": True}
+
+
+def count(server, name, engine, **labels):
+    return server.total(name, engine=str(engine), **labels)
+
+
+class Roles(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        with Pair(*SIZES) as server:
+            cls.expected = [answer(server, body) for _, body in bodies()]
+            cls.streamed = text_of(server, stream_of(20))
+        cls.server = Pair(*SIZES, *ROLES)
+        cls.addClassCleanup(cls.server.__exit__, False)
+
+    def test_answers_are_those_of_one_engine(self):
+        for (name, body), expected in zip(bodies(), self.expected):
+            with self.subTest(name):
+                self.assertEqual(answer(self.server, body), expected)
+        self.assertEqual(text_of(self.server, stream_of(20)), self.streamed)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            again = list(pool.map(lambda body: answer(self.server, body[1]), bodies()))
+        self.assertEqual(again, self.expected)
+        self.assertNotIn("could not be read", self.server.log)
+        self.assertNotIn("leaves their KV to nobody", self.server.log)
+
+    def test_each_engine_counts_what_it_did(self):
+        server = self.server
+        source = "vllm:prompt_tokens_by_source_total"
+        series = [(source, {"source": "local_compute"}), (source, {"source": "external_kv_transfer"}),
+                  ("vllm:request_success_total", {}), ("vllm:generation_tokens_total", {}),
+                  ("vllm:time_to_first_token_seconds_count", {}), ("vllm:request_prefill_time_seconds_count", {})]
+
+        def counts():
+            return [[count(server, name, engine, **labels) for name, labels in series] for engine in (PREFILL, DECODE)]
+
+        before = counts()
+        response = complete(server, {"prompt": prompt_of(30), "max_tokens": 5, "temperature": 0, "ignore_eos": True})
+        self.assertEqual(response["usage"]["prompt_tokens"], 300)
+        self.assertEqual(response["usage"]["completion_tokens"], 5)
+        self.assertEqual(response["usage"]["prompt_tokens_details"]["cached_tokens"], 0)
+        self.assertIsNone(response["kv_transfer_params"])
+        gained = [[after - was for after, was in zip(*both)] for both in zip(counts(), before)]
+        self.assertEqual(gained, [[300, 0, 0, 0, 0, 0], [12, 288, 1, 5, 1, 1]])
+        # The second time the prefill engine has most of the prompt, which is what the response shows.
+        response = complete(server, {"prompt": prompt_of(30), "max_tokens": 1, "temperature": 0})
+        self.assertEqual(response["usage"]["prompt_tokens_details"]["cached_tokens"], 288)
+        wait_for(lambda: count(server, "vllm:kv_cache_usage_perc", PREFILL) == 0, "the leases have ended")
+        finished = [line for line in server.log.splitlines() if "request finished" in line]
+        self.assertEqual(len(finished), server.total("vllm:request_success_total"))
+
+    def test_one_that_its_client_left_ends_where_it_is(self):
+        for tokens in (0, 5):
+            connection = self.server.connect()
+            connection.request("POST", "/v1/completions", json.dumps(stream_of(40 + tokens, 700)),
+                               {"Content-Type": "application/json"})
+            if tokens > 0:
+                connection.getresponse().read(50)
+            connection.close()
+        wait_for(lambda: self.server.total("vllm:num_requests_running") == 0 and
+                 self.server.total("vllm:num_requests_waiting") == 0, "nothing runs")
+
+    def test_what_does_not_fit_is_refused_by_name(self):
+        for flags, word in ((("--prefill", "1"), "need each other"), (("--decode", "2"), "need each other"),
+                            ((*ROLES, "--data-parallel-size", "2"), "--data-parallel-size"),
+                            ((*ROLES, "--headless"), "--headless"),
+                            ((*ROLES, "--kv-transfer-config", "{}"), "--kv-transfer-config"),
+                            (("--prefill-engines", "1"), "--prefill-engines 1: must be less")):
+            run = subprocess.run([str(bin_dir() / "tandem"), "serve", str(MODEL), "--check-config", *flags],
+                                 capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(run.returncode, 2, flags)
+            self.assertIn(word, run.stderr)
+
+
+class Deaths(unittest.TestCase):
+    def test_nothing_is_lost_when_either_engine_dies(self):
+        with Pair(*SIZES, *ROLES) as server:
+            whole = text_of(server, stream_of(1))
+            first = engines_of(server)
+            # The one that decodes: its stream goes on, first where the prompt was computed.
+            self.assertEqual(text_of(server, stream_of(1), at_20=lambda: os.kill(first[DECODE], signal.SIGKILL)), whole)
+            wait_for(lambda: "engine 1 is back" in server.log, "it is started again")
+            # The one that computes prompts, while some are under way.
+            expected = [answer(server, body) for _, body in bodies()]
+            second = engines_of(server)
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                answers = [pool.submit(answer, server, body) for _, body in bodies()]
+                os.kill(second[PREFILL], signal.SIGKILL)
+                self.assertEqual([each.result() for each in answers], expected)
+                self.assertEqual(server.get("/health")[0], 200)
+            wait_for(lambda: "engine 0 is back" in server.log, "it is started again")
+            loaded = count(server, "vllm:external_prefix_cache_hits_total", DECODE)
+            self.assertEqual(text_of(server, stream_of(50)), text_of(server, stream_of(50)))
+            self.assertGreater(count(server, "vllm:external_prefix_cache_hits_total", DECODE), loaded)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
