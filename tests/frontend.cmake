@@ -67,7 +67,7 @@ tandem_test(golden_api LABEL golden SRCS
   golden/tool_validation_test.cc
   DEPS tandem_tests_support_api tests/support/files)
 tandem_test(golden_api_events LABEL golden SRCS golden/api_events_test.cc
-  DEPS tandem_tests_support_api tests/support/files)
+  DEPS tandem_tests_support_api tests/support/files tests/support/gzip)
 tandem_test(unit_openai LABEL unit SRCS
   unit/frontend/openai/chat_request_test.cc
   unit/frontend/openai/json_test.cc unit/frontend/openai/fields_test.cc

@@ -2,14 +2,15 @@
 // requests, a model's output becomes the same items and events. Below TANDEM_GOLDENS there are more
 // of them.
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "frontend/openai/responses_input.h"
 #include "frontend/parsers/message_parser.h"
 #include "tests/support/api_model.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/gzip/gzip_lines.h"
 #include "tests/support/response_events.h"
 
 #include <catch2/catch.hpp>
@@ -23,7 +24,7 @@ template <class Value = json>
 std::vector<Value> ReadRows(const std::string& name) {
   const auto folders = GoldenFolders(TANDEM_GOLDEN_DIR, "", name);
   REQUIRE(folders.size() == 1);
-  std::ifstream file(folders.front() + "/" + name);
+  std::istringstream file(ReadGzipText(folders.front() + "/" + name));
   std::vector<Value> rows;
   for (std::string line; std::getline(file, line);) rows.push_back(Value::parse(line));
   return rows;
