@@ -47,6 +47,7 @@ StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, std::span<const int>
   }
   UseDefaultSignals(&attributes);
   std::vector<char*> words;
+  words.reserve(argv.size() + 1);
   for (const std::string& word : argv) words.push_back(const_cast<char*>(word.c_str()));
   words.push_back(nullptr);
   pid_t pid = -1;

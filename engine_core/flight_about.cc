@@ -17,6 +17,7 @@ int FindBuildId(dl_phdr_info* info, size_t /*size*/, void* data) {
   for (int i = 0; i < info->dlpi_phnum; ++i) {
     const ElfW(Phdr)& header = info->dlpi_phdr[i];
     if (header.p_type != PT_NOTE) continue;
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): the loader gives addresses as numbers.
     const char* at = reinterpret_cast<const char*>(info->dlpi_addr + header.p_vaddr);
     const char* end = at + header.p_memsz;
     while (at + sizeof(ElfW(Nhdr)) <= end) {

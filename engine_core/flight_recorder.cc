@@ -48,7 +48,7 @@ Status RecordedExecutor::Submit(const SchedulerOutput& step) {
   const SubmittedStep submitted = DescribeStep(step, recorder_->NoteSubmitted());
   recorder_->Append(RecordKind::kSubmitted,
                     [&](ByteWriter* out) { PackSubmitted(submitted, out); });
-  const Status status = Noted(executor_->Submit(step));
+  Status status = Noted(executor_->Submit(step));
   // Its masks are complete by now.
   CopyForced(step, &forced_[static_cast<size_t>(submitted.number) % forced_.size()]);
   return status;

@@ -233,7 +233,7 @@ Status Flight::Turn(std::string_view payload) {
     if (cursor_.difference()) return OkStatus();
   }
   ++num_turns_;
-  const Status begun = engine_->BeginStep(may_schedule);
+  Status begun = engine_->BeginStep(may_schedule);
   in_step_ = begun.ok();
   if (begun.ok() || cursor_.difference()) return OkStatus();
   if (executor_.has_ended()) return End(begun.message());

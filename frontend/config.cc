@@ -193,7 +193,7 @@ Status FinishParsers(FrontendConfig& config) {
   if (config.tool_strict_level == "function") parsers.strict_level = StrictLevel::kFunction;
   if (config.tool_strict_level == "parameter") parsers.strict_level = StrictLevel::kParameter;
   if (config.reasoning_config.empty()) return OkStatus();
-  const auto bad = InvalidArgumentError(
+  auto bad = InvalidArgumentError(
       "--reasoning-config " + config.reasoning_config +
       ": must be a JSON object with the texts reasoning_start_str and reasoning_end_str");
   const auto texts =

@@ -163,12 +163,14 @@ int NumTextThreads(const FrontendConfig& config) {
 template <class T>
 std::vector<T*> Pointers(const std::vector<std::unique_ptr<T>>& owned) {
   std::vector<T*> pointers;
+  pointers.reserve(owned.size());
   for (const auto& each : owned) pointers.push_back(each.get());
   return pointers;
 }
 
 std::vector<std::unique_ptr<Shard>> MakeShards(int num_shards) {
   std::vector<std::unique_ptr<Shard>> shards;
+  shards.reserve(static_cast<size_t>(num_shards));
   for (int i = 0; i < num_shards; ++i) shards.push_back(std::make_unique<Shard>(i));
   return shards;
 }

@@ -91,7 +91,7 @@ StatusOr<std::optional<ImageInputs>> ReadImageInputs(const std::string& model,
   if (!spec.ok()) return spec.status();
   ASSIGN_OR_RETURN(const nlohmann::json kwargs,
                    ParseObject("mm-processor-kwargs", flags.mm_processor_kwargs));
-  spec = ApplyKwargs(*std::move(spec), kwargs);
+  spec = ApplyKwargs(*spec, kwargs);
   if (!spec.ok()) return spec.status().WithContext("--mm-processor-kwargs");
   inputs.spec = *std::move(spec);
   ASSIGN_OR_RETURN(inputs.tokens, ImageTokens::Read(model, inputs.spec.family, tokenizer));

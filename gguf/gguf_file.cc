@@ -257,7 +257,7 @@ StatusOr<uint64_t> AlignmentOf(const GgufMetadata& metadata) {
 std::string PartSuffix(int64_t part, int64_t num_parts) {
   std::array<char, 64> text;
   std::snprintf(text.data(), text.size(), "-%05lld-of-%05lld.gguf",
-                static_cast<long long>(part + 1), static_cast<long long>(num_parts));
+                static_cast<long long>(part) + 1, static_cast<long long>(num_parts));
   return text.data();
 }
 

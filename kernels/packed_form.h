@@ -66,6 +66,6 @@ PackedForm FormOf(const PackedMatrix& matrix, DType dtype, PackedBytes* bytes);
 StatusOr<PackedSizes> SizesOf(const PackedForm& form);
 
 StatusOr<std::unique_ptr<PackedMatrix>> MapMatrix(const PackedForm& form, const PackedBytes& bytes,
-                                                  std::shared_ptr<const void> owner);
+                                                  const std::shared_ptr<const void>& owner);
 
 }  // namespace tandem

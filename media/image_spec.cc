@@ -228,7 +228,9 @@ StatusOr<ImageSpec> Changed(ImageSpec spec, const Json& kwargs) {
   if (kwargs.is_null()) return spec;
   if (!kwargs.is_object()) return InvalidArgumentError(std::string(kKwargs) + " must be an object");
   const bool has_limits = spec.family == ImageFamily::kQwenVl;
-  for (const auto& [key, value] : kwargs.items()) {
+  for (const auto& entry : kwargs.items()) {
+    const std::string& key = entry.key();
+    const Json& value = entry.value();
     if (value.is_null()) continue;
     if (has_limits && (key == "min_pixels" || key == "max_pixels")) continue;
     if (has_limits && key == "size") {
@@ -275,8 +277,8 @@ StatusOr<ImageSpec> ReadImageSpec(const std::string& model_dir) {
   return *family == ImageFamily::kGemma3 ? ReadGemma3(config, json) : ReadQwen(config, json);
 }
 
-StatusOr<ImageSpec> ApplyKwargs(ImageSpec spec, const nlohmann::json& mm_processor_kwargs) {
-  StatusOr<ImageSpec> changed = Changed(std::move(spec), mm_processor_kwargs);
+StatusOr<ImageSpec> ApplyKwargs(const ImageSpec& spec, const nlohmann::json& mm_processor_kwargs) {
+  StatusOr<ImageSpec> changed = Changed(spec, mm_processor_kwargs);
   if (!changed.ok()) return Status(changed.status()).WithParam(kKwargs);
   return changed;
 }

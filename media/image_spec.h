@@ -56,7 +56,7 @@ StatusOr<ImageSpec> ReadImageSpec(const std::string& model_dir);
 
 // What --mm-processor-kwargs or a request's mm_processor_kwargs change. INVALID_ARGUMENT, with the
 // param: an unknown key or a value that is out of range; a null is as if the key were not there.
-StatusOr<ImageSpec> ApplyKwargs(ImageSpec spec, const nlohmann::json& mm_processor_kwargs);
+StatusOr<ImageSpec> ApplyKwargs(const ImageSpec& spec, const nlohmann::json& mm_processor_kwargs);
 
 // The bytes are also the spec's identity: what prepares an image alike has the same.
 std::string PackImageSpec(const ImageSpec& spec);

@@ -117,7 +117,7 @@ Status ClientStream::BeginTls(const std::string& host, const TlsTrust& trust) {
     SSL_set1_host(ssl, host.c_str());
   }
   SSL_set_fd(ssl, fd_.get());
-  const Status status = Repeat([ssl] { return SSL_connect(ssl); }, POLLIN).status();
+  Status status = Repeat([ssl] { return SSL_connect(ssl); }, POLLIN).status();
   if (const auto verdict = SSL_get_verify_result(ssl); !status.ok() && verdict != X509_V_OK) {
     return FailedPreconditionError(std::string("its certificate is not trusted: ") +
                                    X509_verify_cert_error_string(verdict));

@@ -131,7 +131,8 @@ StatusOr<std::vector<Endpoint>> Resolve(const std::string& host, const std::stri
 // Sends the request and reads the response in pieces; on_body gets each piece and returns whether
 // to read on.
 StatusOr<int> Exchange(const std::string& host, const std::string& port,
-                       const HttpTimeouts& timeouts, http::request<http::string_body> request,
+                       const HttpTimeouts& timeouts,
+                       const http::request<http::string_body>& request,
                        const std::function<bool(int status, std::string_view piece)>& on_body) {
   const std::string where = host.empty() ? "unix:" + port : "http://" + host + ":" + port;
   error_code error;
@@ -227,9 +228,9 @@ StatusOr<HttpReply> HttpClient::PostForEvents(
     const std::function<bool(std::string_view data)>& on_event) const {
   HttpReply reply;
   SseParser parser;
-  auto request =
+  const auto request =
       MakeRequest(http::verb::post, prefix_ + std::string(path), host_, api_key_, std::move(json));
-  ASSIGN_OR_RETURN(reply.status, Exchange(host_, port_, timeouts_, std::move(request),
+  ASSIGN_OR_RETURN(reply.status, Exchange(host_, port_, timeouts_, request,
                                           [&](int status, std::string_view piece) {
                                             if (status == kHttpOk)
                                               return parser.Feed(piece, on_event);

@@ -42,6 +42,7 @@ int RunProgram(const char* program, const char* command, std::vector<std::string
   }
   words.insert(words.begin(), *path);
   std::vector<char*> argv;
+  argv.reserve(words.size() + 1);
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   execv(argv[0], argv.data());

@@ -48,7 +48,7 @@ std::string SwitchValue(const VllmFlag& flag, std::string_view argument) {
   if (equals == argument.npos) {
     return WithDashes(argument) == "--no-" + std::string(flag.name) ? "false" : "true";
   }
-  const std::string value = ToLower(argument.substr(equals + 1));
+  std::string value = ToLower(argument.substr(equals + 1));
   if (value == "0" || value == "no" || value == "off") return "false";
   if (value == "1" || value == "yes" || value == "on") return "true";
   return value;

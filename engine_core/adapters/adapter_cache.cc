@@ -138,11 +138,8 @@ std::vector<int64_t> AdapterCache::Ids() const {
 size_t AdapterCache::num_kept() const {
   size_t count = 0;
   for (const auto& [key, entry] : entries_) {
-    if (entry.current.id != 0) {
-      ++count;
-    } else if (entry.pending != 0 && pending_.at(entry.pending).has_started) {
-      ++count;
-    }
+    const bool is_loading = entry.pending != 0 && pending_.at(entry.pending).has_started;
+    if (entry.current.id != 0 || is_loading) ++count;
   }
   return count;
 }

@@ -152,9 +152,10 @@ void PassDrafter::RunPass() {
 void PassDrafter::ShiftTokens() {
   auto* token_ids = inputs_.host().token_ids.Data<int32_t>();
   for (const ScheduledRequest& request : layout_.requests) {
-    const auto first = static_cast<size_t>(request.num_computed_tokens + shift_);
+    const int32_t first = request.num_computed_tokens + shift_;
     const std::span<const TokenId> tokens = batch_->input_ids(request.slot);
-    const auto shifted = tokens.subspan(first, static_cast<size_t>(request.num_scheduled_tokens));
+    const auto shifted = tokens.subspan(static_cast<size_t>(first),
+                                        static_cast<size_t>(request.num_scheduled_tokens));
     token_ids = std::ranges::copy(shifted, token_ids).out;
   }
 }

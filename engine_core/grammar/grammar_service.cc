@@ -216,7 +216,8 @@ void GrammarService::AddMatcherStep(const Request& request, int32_t row,
                                     std::span<const TokenId> drafts, User* user) {
   HeldGrammar* grammar = user->grammar;
   if (!user->has_matcher) user->num_taken = request.grammar_begin();
-  const auto first = static_cast<size_t>(request.num_prompt_tokens + user->num_taken);
+  const int32_t num_known = request.num_prompt_tokens + user->num_taken;
+  const auto first = static_cast<size_t>(num_known);
   const MatcherStep step = {
       .matcher_id = request.order,
       .mask_row = row,

@@ -42,7 +42,7 @@ Status HeldGrammar::Exchange() {
 
 Status HeldGrammar::Send() {
   const auto* bytes = reinterpret_cast<const char*>(packet_.data());
-  const Status sent = SendPacket(socket_->get(), {bytes, packet_.size() * sizeof(int32_t)});
+  Status sent = SendPacket(socket_->get(), {bytes, packet_.size() * sizeof(int32_t)});
   packet_.clear();
   unanswered_.push_back(std::move(matchers_));
   matchers_.clear();

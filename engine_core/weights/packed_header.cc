@@ -167,7 +167,7 @@ Status ReadMatrix(const Json& json, DType dtype, int64_t data_end, PackedHeader:
     }
   }
   if (const Json* const codes = Find(json, "codes")) {
-    RETURN_IF_ERROR(ReadCodes(*codes, &form.codes.emplace()));
+    RETURN_IF_ERROR(ReadCodes(*codes, &form.codes.emplace(PackedForm::Codes{})));
   }
   ASSIGN_OR_RETURN(const PackedSizes sizes, SizesOf(form));
   RETURN_IF_ERROR(CheckPlace(matrix->at, sizes.panels, data_end));

@@ -110,7 +110,8 @@ Status SpellLfm2(Json* keys) {
   RETURN_IF_ERROR(ReadSize(*keys, "block_multiple_of", kMaxDim, 256, &multiple));
   RETURN_IF_ERROR(ReadPositive(*keys, "block_ffn_dim_multiplier", &factor));
   if (!is_adjusted) return OkStatus();
-  inner = static_cast<int64_t>(factor * static_cast<double>(2 * inner / 3));
+  const int64_t two_thirds = 2 * inner / 3;
+  inner = static_cast<int64_t>(factor * static_cast<double>(two_thirds));
   inner = (inner + multiple - 1) / multiple * multiple;
   (*keys)["intermediate_size"] = static_cast<uint64_t>(inner);
   return OkStatus();

@@ -70,7 +70,7 @@ bool ReadScored(const Json& entry, TokenId vocab_size, TokenId* id, float* logpr
 Status AppendLogprobs(const JsonDocument& logprobs, const char* field, const ApiContext& context,
                       std::vector<PositionLogprobs>* out) {
   if (logprobs.is_null()) return OkStatus();
-  const Status wrong = Refuse(
+  Status wrong = Refuse(
       field, std::string(field) + ": logprobs must be as /inference/v1/generate returns them");
   if (!logprobs->is_object()) return wrong;
   const auto content = logprobs->find("content");

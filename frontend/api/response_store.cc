@@ -79,7 +79,7 @@ Awaitable<Status> ResponseStore::Begin(std::string id, StoredResponse response, 
 }
 
 Awaitable<Status> ResponseStore::Follow(std::string id, int64_t after,
-                                        std::shared_ptr<StoredEvents> events) {
+                                        const std::shared_ptr<StoredEvents>& events) {
   StoredResponses::Follower follower = [home = Shard::Current(),
                                         weak = std::weak_ptr<StoredEvents>(events)](
                                            std::string_view text, bool is_end) {

@@ -46,7 +46,8 @@ class ResponseStore {
   Awaitable<StatusOr<StoredResponsePtr>> Cancel(std::string id);
 
   // Events with a number above `after` go to *events for as long as it lives, in order.
-  Awaitable<Status> Follow(std::string id, int64_t after, std::shared_ptr<StoredEvents> events);
+  Awaitable<Status> Follow(std::string id, int64_t after,
+                           const std::shared_ptr<StoredEvents>& events);
 
  private:
   void Report();  // what the table holds

@@ -163,6 +163,7 @@ std::vector<RequestId> RunningRequests::RequestsOf(int engine_index) const {
   }
   std::sort(ordered.begin(), ordered.end());
   std::vector<RequestId> ids;
+  ids.reserve(ordered.size());
   for (auto& [order, request_id] : ordered) ids.push_back(std::move(request_id));
   return ids;
 }

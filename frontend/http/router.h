@@ -59,7 +59,7 @@ class Exchange {
   HttpRequest& mutable_request();  // to move the body out
   Shard& shard() const;
 
-  void Respond(Response response);
+  void Respond(const Response& response);
   // Sends the response head (200, text/event-stream) and returns the stream, which is valid until
   // the handler returns. A stream that is not finished by then cuts the connection, so that the
   // client sees an incomplete response.

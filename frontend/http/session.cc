@@ -424,7 +424,7 @@ void Session::PostClosed() {
 const HttpRequest& Exchange::request() const { return session_->turn_.request; }
 HttpRequest& Exchange::mutable_request() { return session_->turn_.request; }
 Shard& Exchange::shard() const { return session_->shard(); }
-void Exchange::Respond(Response response) { session_->Respond(response); }
+void Exchange::Respond(const Response& response) { session_->Respond(response); }
 EventStream& Exchange::StartEventStream(HeaderList headers) {
   return session_->StartEventStream(std::move(headers));
 }

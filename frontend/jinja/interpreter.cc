@@ -149,7 +149,7 @@ StatusOr<Interpreter::Flow> Interpreter::ExecIf(const Stmt& stmt, Scope* scope, 
 }
 
 StatusOr<std::vector<Value>> Interpreter::FilterItems(const Stmt& stmt, const Scope* scope,
-                                                      std::vector<Value> items) {
+                                                      const std::vector<Value>& items) {
   std::vector<Value> kept;
   for (const Value& item : items) {
     Scope inner{scope, {}};
@@ -165,7 +165,7 @@ StatusOr<Interpreter::Flow> Interpreter::ExecFor(const Stmt& stmt, const Scope* 
                                                  std::string* out) {
   ASSIGN_OR_RETURN(std::vector<Value> items, Items(iterable));
   if (stmt.condition != nullptr) {
-    ASSIGN_OR_RETURN(items, FilterItems(stmt, scope, std::move(items)));
+    ASSIGN_OR_RETURN(items, FilterItems(stmt, scope, items));
   }
   if (items.empty()) return ExecBody(stmt.else_body, NewScope(scope), out);
   heap_.Charge(static_cast<int64_t>(items.size() * sizeof(Value)));

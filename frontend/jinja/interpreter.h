@@ -84,7 +84,7 @@ class Interpreter {
   StatusOr<Flow> ExecFor(const Stmt& stmt, const Scope* scope, const Value& iterable, int depth,
                          std::string* out);
   StatusOr<std::vector<Value>> FilterItems(const Stmt& stmt, const Scope* scope,
-                                           std::vector<Value> items);
+                                           const std::vector<Value>& items);
   Status ExecSet(const Stmt& stmt, Scope* scope);
   Status ExecSetBlock(const Stmt& stmt, Scope* scope);
   Status ExecCall(const Stmt& stmt, Scope* scope, std::string* out);

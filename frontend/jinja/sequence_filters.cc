@@ -156,6 +156,7 @@ TANDEM_FILTER(FilterSort) {
                    WithKeys(interpreter, items, bound[2], case_sensitive));
   RETURN_IF_ERROR(SortByKey(interpreter, reverse, &keyed));
   std::vector<Value> sorted;
+  sorted.reserve(keyed.size());
   for (const Keyed& entry : keyed) sorted.push_back(entry.item);
   return NewList(interpreter, std::move(sorted));
 }
@@ -179,6 +180,7 @@ TANDEM_FILTER(FilterDictSort) {
                    WithKeys(interpreter, pairs, Integer(by == "key" ? 0 : 1), case_sensitive));
   RETURN_IF_ERROR(SortByKey(interpreter, reverse, &keyed));
   std::vector<Value> sorted;
+  sorted.reserve(keyed.size());
   for (const Keyed& entry : keyed) sorted.push_back(entry.item);
   return NewList(interpreter, std::move(sorted));
 }

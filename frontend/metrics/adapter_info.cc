@@ -20,7 +20,7 @@ bool SetNames(const wire::CountsByName& counts, std::vector<std::string>* names)
 }
 
 // Each name once.
-std::string Joined(std::vector<const std::vector<std::string>*> lists) {
+std::string Joined(const std::vector<const std::vector<std::string>*>& lists) {
   std::vector<std::string> all;
   for (const auto* list : lists) {
     for (const std::string& name : *list) {
@@ -64,10 +64,9 @@ void AdapterInfo::Show(double unix_now) {
                            "Adapters with running and with waiting requests, as labels; the "
                            "unix time of the last report.")
                        .Register(*registry_);
-    prometheus::Gauge* const gauge =
-        &family.Add({{"max_lora", std::to_string(max_loras)},
-                     {"running_lora_adapters", Joined(std::move(running))},
-                     {"waiting_lora_adapters", Joined(std::move(waiting))}});
+    prometheus::Gauge* const gauge = &family.Add({{"max_lora", std::to_string(max_loras)},
+                                                  {"running_lora_adapters", Joined(running)},
+                                                  {"waiting_lora_adapters", Joined(waiting)}});
     if (shown_ != nullptr && shown_ != gauge) family.Remove(shown_);
     shown_ = gauge;
     is_changed_ = false;

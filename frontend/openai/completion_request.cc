@@ -84,7 +84,7 @@ Status ParsePromptEmbeds(Json& value, CompletionRequest* out) {
     out->prompt_embeds = {std::move(value.get_ref<std::string&>())};
     return OkStatus();
   }
-  const Status wrong = InvalidArgumentError("must be a base64 string or a list of such strings");
+  Status wrong = InvalidArgumentError("must be a base64 string or a list of such strings");
   if (!value.is_array()) return wrong;
   for (Json& item : value) {
     if (!item.is_string()) return wrong;

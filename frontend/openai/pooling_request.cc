@@ -28,7 +28,7 @@ Status ReadName(const Json& value, std::initializer_list<std::pair<std::string_v
 }  // namespace
 
 Status ParsePoolingInput(Json& value, PoolingRequest* out) {
-  const Status status = ParsePrompt(value, out);
+  Status status = ParsePrompt(value, out);
   if (!status.ok()) return status;
   const bool is_empty = std::visit([](const auto& list) { return list.empty(); }, out->prompt);
   if (!is_empty) return OkStatus();
@@ -78,7 +78,7 @@ namespace {
 
 // A text, or an object with content that is a text or a list of parts; Jina's documents have text.
 Status ReadText(const Json& value, std::vector<std::string>* out) {
-  const Status wrong = InvalidArgumentError(
+  Status wrong = InvalidArgumentError(
       "must be a text, an object with content, or a list of these; only text is supported");
   if (value.is_string()) {
     out->push_back(value.get<std::string>());

@@ -64,7 +64,7 @@ Json HarmonyCallTag(std::span<const TaggedTool> tools, bool allows_answer) {
                          EitherFormat(std::move(alternatives))});
 }
 
-Json HarmonyAnswerTag(Json format) {
+Json HarmonyAnswerTag(const Json& format) {
   Json alternatives = Json::array();
   AddAnswers(format, &alternatives);
   return SequenceFormat({OptionalMessage("analysis"), EitherFormat(std::move(alternatives))});

@@ -172,14 +172,14 @@ ToolGrammar Auto(const ToolGrammarInput& in, std::span<const TaggedTool> tools, 
             .allows_text = true};
   }
   Json own = OwnFormat(in.own);
-  if (in.is_harmony) own = HarmonyAnswerTag(std::move(own));
+  if (in.is_harmony) own = HarmonyAnswerTag(own);
   return {.structured_outputs = StructuralTag(EitherFormat(
               Json::array({RequiredTag(*tags, tools, !in.parallel_calls), std::move(own)})))};
 }
 
 }  // namespace
 
-StatusOr<ToolGrammar> MakeToolGrammar(ToolGrammarInput in) {
+StatusOr<ToolGrammar> MakeToolGrammar(const ToolGrammarInput& in) {
   if (in.choice == Choice::kNone || in.parser == nullptr || in.tools == nullptr) {
     return ToolGrammar{.structured_outputs = OwnConstraint(in)};
   }

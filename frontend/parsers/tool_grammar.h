@@ -11,6 +11,8 @@
 
 namespace tandem {
 
+// NOLINTNEXTLINE(bugprone-exception-escape): ordered_json's move may throw, but is declared
+// noexcept.
 struct ToolGrammarInput {
   const nlohmann::ordered_json* tools = nullptr;  // the request's array; null: none
   MessageFormat::Choice choice = MessageFormat::Choice::kNone;
@@ -24,6 +26,7 @@ struct ToolGrammarInput {
   nlohmann::ordered_json own = nullptr;
 };
 
+// NOLINTNEXTLINE(bugprone-exception-escape): likewise.
 struct ToolGrammar {
   nlohmann::ordered_json structured_outputs = nullptr;  // as own above; null: none
   std::string_view warning = {};  // a part of the request has no effect; empty: none
@@ -31,6 +34,6 @@ struct ToolGrammar {
 };
 
 // INVALID_ARGUMENT: the tools cannot be one schema.
-StatusOr<ToolGrammar> MakeToolGrammar(ToolGrammarInput in);
+StatusOr<ToolGrammar> MakeToolGrammar(const ToolGrammarInput& in);
 
 }  // namespace tandem

@@ -68,7 +68,7 @@ nlohmann::ordered_json NamedTag(const ToolTags& tags, const TaggedTool& tool);
 // harmony_tags.cc. allows_answer: a message without a call will do.
 nlohmann::ordered_json HarmonyCallTag(std::span<const TaggedTool> tools, bool allows_answer);
 // A final message whose content has the format.
-nlohmann::ordered_json HarmonyAnswerTag(nlohmann::ordered_json format);
+nlohmann::ordered_json HarmonyAnswerTag(const nlohmann::ordered_json& format);
 
 // Parts that tags are made of.
 nlohmann::ordered_json TagFormat(std::string_view begin, nlohmann::ordered_json content,

@@ -46,6 +46,7 @@ bool BeamSearch::is_done() const {
 void BeamSearch::Advance(std::vector<PositionLogprobs> positions) {
   CHECK_EQ(positions.size(), live_.size());
   std::vector<std::shared_ptr<const PositionLogprobs>> shared;
+  shared.reserve(positions.size());
   for (PositionLogprobs& position : positions) {
     shared.push_back(std::make_shared<const PositionLogprobs>(std::move(position)));
   }
@@ -76,6 +77,7 @@ void BeamSearch::Advance(std::vector<PositionLogprobs> positions) {
       [](const Candidate& a, const Candidate& b) { return a.sum_logprobs > b.sum_logprobs; });
   candidates.resize(std::min(candidates.size(), static_cast<size_t>(options_.width)));
   std::vector<Beam> next;
+  next.reserve(candidates.size());
   for (const Candidate& candidate : candidates) next.push_back(child(candidate));
   live_ = std::move(next);
   ++num_steps_;

@@ -72,7 +72,7 @@ StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, const Reason
   in.is_harmony = parsers.is_harmony;
   if (own) in.own = ConstraintJson(*own);
   const Json own_json = in.own;
-  ASSIGN_OR_RETURN(const ToolGrammar grammar, MakeToolGrammar(std::move(in)));
+  ASSIGN_OR_RETURN(const ToolGrammar grammar, MakeToolGrammar(in));
 
   ChatConstraint constraint;
   constraint.warning = grammar.warning;

@@ -37,7 +37,7 @@ size_t BytesOf(const wire::StructuredOutputs& outputs) {
     if (*text) bytes += (*text)->size();
   }
   if (outputs.choice) {
-    for (const std::string& choice : *outputs.choice) bytes += sizeof choice + choice.size();
+    for (const std::string& choice : *outputs.choice) bytes += sizeof(std::string) + choice.size();
   }
   return bytes;
 }

@@ -30,7 +30,7 @@ std::optional<std::string> Base64Decode(std::string_view text) {
   uint32_t bits = 0;
   int num_bits = 0;
   for (const char c : text) {
-    const int value = kValues[static_cast<unsigned char>(c)];
+    const int8_t value = kValues[static_cast<unsigned char>(c)];
     if (value < 0) return std::nullopt;
     bits = bits << 6 | static_cast<uint32_t>(value);
     num_bits += 6;

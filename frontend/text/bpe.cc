@@ -23,15 +23,16 @@ StatusOr<Bpe> Bpe::Create(Vocabulary vocabulary, const std::vector<Merge>& merge
                           BpeOptions options) {
   Bpe bpe;
   bpe.vocabulary_ = std::move(vocabulary);
-  bpe.options_ = options;
-  bpe.has_affixes_ = !options.continuing_prefix.empty() || !options.end_suffix.empty();
+  bpe.options_ = std::move(options);
+  const std::string& prefix = bpe.options_.continuing_prefix;
+  bpe.has_affixes_ = !prefix.empty() || !bpe.options_.end_suffix.empty();
   bpe.whole_ = std::make_unique<std::atomic<Whole>[]>(bpe.vocabulary_.size());
   bpe.merges_.reserve(merges.size());
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
     const auto left_id = bpe.vocabulary_.Find(left);
     const auto right_id = bpe.vocabulary_.Find(right);
-    const size_t prefix_size = std::min(options.continuing_prefix.size(), right.size());
+    const size_t prefix_size = std::min(prefix.size(), right.size());
     const auto id = bpe.vocabulary_.Find(left + right.substr(prefix_size));
     if (!left_id || !right_id || !id) {
       return InvalidArgumentError("merge " + std::to_string(rank) +

@@ -8,6 +8,7 @@
 // many in L2. Sums of a group are exact; groups are added in float32 in the order of K by fused
 // multiplies and adds, so every instruction set has the reference's bits.
 
+#include <algorithm>
 #include <utility>
 
 #include "kernels/cpu/block_panel.h"
@@ -67,7 +68,7 @@ template <int kLow, int kHigh, bool kHasTable>
 inline void UnpackGroup(const uint8_t* from, const uint8_t* table, uint32_t* to) {
   const auto* words = reinterpret_cast<const uint32_t*>(from);
   for (int v = 0; v < kVecsOfPanel; ++v, words += kVecLanes, to += kVecLanes) {
-    Units low[kLow], high[kHigh > 0 ? kHigh : 1];
+    Units low[kLow], high[std::max(kHigh, 1)];
     TANDEM_UNROLL
     for (int w = 0; w < kLow; ++w) low[w] = LoadUnits(words + w * kPanelColumns);
     TANDEM_UNROLL

@@ -179,7 +179,7 @@ StatusOr<PackedSizes> SizesOf(const PackedForm& form) {
 }
 
 StatusOr<std::unique_ptr<PackedMatrix>> MapMatrix(const PackedForm& form, const PackedBytes& bytes,
-                                                  std::shared_ptr<const void> owner) {
+                                                  const std::shared_ptr<const void>& owner) {
   ASSIGN_OR_RETURN(const PackedSizes sizes, SizesOf(form));
   const auto has = [](std::span<const std::byte> part, int64_t size) {
     return static_cast<int64_t>(part.size()) == size &&

@@ -62,7 +62,7 @@ template <class F>
 Status UntilReady(double timeout_s, F attempt) {
   const double deadline = Now() + timeout_s;
   while (true) {
-    const Status status = attempt();
+    Status status = attempt();
     if (status.ok() || Now() >= deadline) return status;
     std::this_thread::sleep_for(kReadyPause);
   }

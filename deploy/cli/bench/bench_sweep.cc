@@ -113,7 +113,7 @@ class Sweep {
 
   Status Run() {
     for (const Combination& combination : plan_.combinations) {
-      const Status status = RunServer(combination);
+      Status status = RunServer(combination);
       if (status.ok()) continue;
       if (status.code() == StatusCode::kCancelled || !options_.continue_on_error) return status;
       std::cerr << "tandem bench sweep: " << status.message() << std::endl;

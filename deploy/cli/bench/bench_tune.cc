@@ -170,7 +170,7 @@ class Tune {
       std::cout << "[" << i + 1 << "/" << plan_.candidates.size() << "] "
                 << (candidate.settings.name.empty() ? "default flags" : candidate.settings.name)
                 << std::endl;
-      const Status status = Measure(&candidate);
+      Status status = Measure(&candidate);
       if (status.ok()) continue;
       if (status.code() == StatusCode::kCancelled) return status;
       candidate.error =

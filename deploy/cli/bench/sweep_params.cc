@@ -197,11 +197,9 @@ StatusOr<CommandWords> SplitShellWords(std::string_view text) {
   char quote = 0;
   for (size_t i = 0; i < text.size(); ++i) {
     const char c = text[i];
-    if (quote == '\'' && c != '\'') {
-      word += c;
-    } else if (quote != 0 && c == quote) {
+    if (quote != 0 && c == quote) {
       quote = 0;
-    } else if (c == '\\' && i + 1 < text.size()) {
+    } else if (c == '\\' && quote != '\'' && i + 1 < text.size()) {
       // Within double quotes a backslash escapes only " and itself.
       if (quote == '"' && text[i + 1] != '"' && text[i + 1] != '\\') word += c;
       word += text[++i];

@@ -81,7 +81,7 @@ StatusOr<BatchRequest> ParseRequest(std::string_view line, int64_t number) {
 
 // The error of a failed reply: the API's object, or a text where the server has no such route.
 Json ErrorOf(const BatchRequest& request, const BatchReply& reply) {
-  const Json body = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+  Json body = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   if (body.is_object() && body.contains("error")) return body;
   if (reply.status_code == kNotFound) return "Model does not support endpoint: " + request.url;
   if (body.is_object()) return body;

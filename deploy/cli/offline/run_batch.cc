@@ -160,7 +160,7 @@ Status SendAll(const std::vector<BatchRequest>& requests, const BatchConfig& con
   plan.on_reply = [&](size_t i, LoadReply reply) {
     return results->Add(sent[i], {reply.status_code, std::move(reply.body)});
   };
-  const Status status = client->Fetch(plan);
+  Status status = client->Fetch(plan);
   if (status.ok()) return status;
   return UnavailableError(status.message() + "\n" + server->LogTail());
 }
@@ -182,7 +182,7 @@ Status Run(const BatchConfig& config, const PrivateServerConfig& server) {
   }
   ProgressBar bar(requests.size(), isatty(STDERR_FILENO) != 0);
   OrderedResults results(&requests, &output, &bar);
-  const Status status = SendAll(requests, config, server, &results);
+  Status status = SendAll(requests, config, server, &results);
   bar.Finish();
   std::cerr << results.counts().num_written << " results written to " << config.output << ", "
             << results.counts().num_failed << " of them errors" << std::endl;

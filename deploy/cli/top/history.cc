@@ -10,7 +10,7 @@ void History::Add(MetricsSample sample, double uptime_s) {
   if (uptime_s < uptime_s_) samples_.clear();
   uptime_s_ = uptime_s;
   samples_.push_back(std::move(sample));
-  while (samples_.front().time < samples_.back().time - kWindow_s) samples_.pop_front();
+  while (samples_.front().time < samples_.back().time - kWindowSeconds) samples_.pop_front();
 }
 
 double History::window_s() const {
@@ -31,7 +31,7 @@ std::optional<double> History::Rate(std::string_view name) const {
   const MetricsSample& now = samples_.back();
   // The newest that is old enough, else the oldest.
   auto from = samples_.begin();
-  for (auto each = samples_.begin(); each->time <= now.time - kRate_s; ++each) from = each;
+  for (auto each = samples_.begin(); each->time <= now.time - kRateSeconds; ++each) from = each;
   if (now.time <= from->time) return std::nullopt;
   return std::max(0.0, now.Sum(name) - from->Sum(name)) / (now.time - from->time);
 }

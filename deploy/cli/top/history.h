@@ -14,8 +14,8 @@ namespace tandem {
 
 class History {
  public:
-  static constexpr double kWindow_s = 60;  // of percentiles and shares
-  static constexpr double kRate_s = 5;     // of rates
+  static constexpr double kWindowSeconds = 60;  // of percentiles and shares
+  static constexpr double kRateSeconds = 5;     // of rates
 
   // uptime_s: the server's; less than before means another server.
   void Add(MetricsSample sample, double uptime_s);

@@ -20,7 +20,7 @@
 namespace tandem {
 namespace {
 
-constexpr double kTimeout_s = 5;
+constexpr double kTimeoutSeconds = 5;
 constexpr std::string_view kAbout =
     "tandem top [flags]: what a running server does now: requests, latencies, engines. q ends it";
 
@@ -146,7 +146,7 @@ int RunTop(const std::vector<std::string>& args) {
   sigset_t mask;
   sigprocmask(SIG_BLOCK, nullptr, &mask);
   const HttpTimeouts timeouts = {
-      .connect_s = kTimeout_s, .silence_s = kTimeout_s, .wait_mask = &mask};
+      .connect_s = kTimeoutSeconds, .silence_s = kTimeoutSeconds, .wait_mask = &mask};
   StatusOr<HttpClient> client =
       parsed.ok() ? HttpClient::ForUrl(config.url, config.api_key, timeouts) : parsed.status();
   if (!client.ok()) {

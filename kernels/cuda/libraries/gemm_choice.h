@@ -23,14 +23,15 @@ inline int64_t RowBucket(int64_t m) {
 inline constexpr uint32_t kMaxAlign = 256;  // bytes; better alignment is not distinguished
 
 // Bytes, a power of two.
-inline uint32_t AlignOf(const void* x) {
-  const auto address = reinterpret_cast<uintptr_t>(x) | kMaxAlign;
+inline uint32_t AlignOf(uintptr_t address) {
+  address |= kMaxAlign;
   return static_cast<uint32_t>(address & (~address + 1));
 }
+inline uint32_t AlignOf(const void* x) { return AlignOf(reinterpret_cast<uintptr_t>(x)); }
 // Of every row.
 inline uint32_t AlignOfRows(const void* data, int64_t stride, DType dtype) {
-  return AlignOf(reinterpret_cast<const void*>(reinterpret_cast<uintptr_t>(data) |
-                                               static_cast<uintptr_t>(stride * SizeOf(dtype))));
+  return AlignOf(reinterpret_cast<uintptr_t>(data) |
+                 static_cast<uintptr_t>(stride * SizeOf(dtype)));
 }
 
 // Products of one shape share an algorithm.

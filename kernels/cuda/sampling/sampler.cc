@@ -15,8 +15,9 @@ constexpr int64_t kStagingWords = int64_t{1} << 20;
 
 template <class T>
 constexpr int64_t WordsOf(int64_t count) {
-  static_assert(sizeof(T) % sizeof(int32_t) == 0);
-  return count * static_cast<int64_t>(sizeof(T) / sizeof(int32_t));
+  constexpr size_t kWordBytes = sizeof(int32_t);
+  static_assert(sizeof(T) % kWordBytes == 0);
+  return count * static_cast<int64_t>(sizeof(T) / kWordBytes);
 }
 static_assert(CudaResultWords(0) == WordsOf<SampledToken>(1) + WordsOf<TokenLogprob>(1));
 

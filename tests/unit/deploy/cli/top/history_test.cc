@@ -32,7 +32,7 @@ TEST_CASE("history: a rate looks back some seconds, and needs two samples") {
 TEST_CASE("history: samples older than the window are gone, those of an earlier server too") {
   History history;
   for (int i = 0; i <= 100; ++i) history.Add(Sample(i, i), i);
-  CHECK(history.window_s() == History::kWindow_s);
+  CHECK(history.window_s() == History::kWindowSeconds);
   history.Add(Sample(101, 3), 0.5);
   CHECK(history.window_s() == 0);
   CHECK(history.Newest("n") == 3);
