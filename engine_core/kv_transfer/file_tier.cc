@@ -15,7 +15,6 @@ namespace {
 namespace offload = wire::offload;
 
 constexpr double kMostStall = 1;  // seconds
-constexpr int64_t kMostBytesWriting = 256 << 20;
 constexpr double kMib = 1 << 20;
 
 double Now() { return SystemClock().Monotonic(); }
@@ -27,35 +26,59 @@ FileTier::FileTier(const FileTierOptions& options, std::unique_ptr<BlockFolder> 
     : host_(std::move(host)),
       counts_(counts),
       max_files_(static_cast<size_t>(options.max_bytes / folder->bytes_per_file())),
-      max_writing_(static_cast<size_t>(std::clamp<int64_t>(
-          kMostBytesWriting / folder->bytes_per_file(), 1, std::max(host_.num_blocks / 8, 1)))),
+      max_writing_(static_cast<size_t>(std::max(host_.num_blocks / 4, 1))),
       folder_(std::move(folder)),
       worker_(folder_.get(), options.num_readers) {}
 
 void FileTier::Offer(std::span<const Stored> blocks) {
+  const auto most = static_cast<size_t>(host_.num_blocks);
   int64_t num_dropped = 0;
-  for (const Stored& block : blocks) {
-    if (files_.Touch(block.hash) || writing_.contains(block.hash)) continue;
-    if (writing_.size() >= max_writing_ || !MakeRoom()) {
+  // The end of a prefix first: it is lost first, in memory and of the files, and being written is a
+  // use.
+  for (size_t i = blocks.size(); i > 0; --i) {
+    const Stored& block = blocks[i - 1];
+    if (files_.Touch(block.hash) || HasFile(block.hash)) continue;
+    if (CanWrite()) {
+      StartWrite(block);
+    } else if (backlog_.size() < most) {
+      backlog_.push_back(block.hash);
+    } else {
       ++num_dropped;
-      continue;
     }
-    host_.pool->Hold(block.host_block);
-    writing_.insert(block.hash);
-    worker_.Push({.kind = BlockFileJob::Kind::kWrite,
-                  .hash = block.hash,
-                  .host_block = block.host_block,
-                  .bytes = host_.bytes_of(block.host_block)});
   }
-  if (num_dropped == 0) return;
-  counts_->Add(offload::kStoresDropped, 1, {offload::kFileTier});
-  counts_->Add(offload::kBlocksDropped, static_cast<double>(num_dropped), {offload::kFileTier});
+  CountDropped(num_dropped);
 }
 
-// For one file more.
-bool FileTier::MakeRoom() {
+void FileTier::StartWrite(const Stored& block) {
   TrimTo(max_files_ - 1);
-  return files_.size() + writing_.size() < max_files_;
+  host_.pool->Hold(block.host_block);
+  writing_.insert(block.hash);
+  worker_.Push({.kind = BlockFileJob::Kind::kWrite,
+                .hash = block.hash,
+                .host_block = block.host_block,
+                .bytes = host_.bytes_of(block.host_block)});
+}
+
+void FileTier::WriteBacklog() {
+  int64_t num_dropped = 0;
+  while (!backlog_.empty() && CanWrite()) {
+    const BlockHash hash = backlog_.front();
+    backlog_.pop_front();
+    if (HasFile(hash)) continue;
+    const std::optional<BlockId> block = host_.pool->Find(hash);
+    if (block) {
+      StartWrite({hash, *block});
+    } else {
+      ++num_dropped;
+    }
+  }
+  CountDropped(num_dropped);
+}
+
+void FileTier::CountDropped(int64_t num_blocks) {
+  if (num_blocks == 0) return;
+  counts_->Add(offload::kStoresDropped, 1, {offload::kFileTier});
+  counts_->Add(offload::kBlocksDropped, static_cast<double>(num_blocks), {offload::kFileTier});
 }
 
 // Counting those that are being written.
@@ -131,6 +154,7 @@ bool FileTier::Begin(const RequestId& id, std::span<const BlockHash> hashes) {
     }
     StartRead(hash, &promotion);
   }
+  for (size_t i = hashes.size(); i > 0; --i) files_.Touch(hashes[i - 1]);
   if (promotion.reads.empty()) {
     host_.pool->Free(promotion.held);
     return false;
@@ -149,7 +173,6 @@ void FileTier::StartRead(const BlockHash& hash, Promotion* promotion) {
   promotion->reads.push_back(hash);
   if (reading_.empty()) read_at_ = Now();
   reading_.emplace(hash, block);
-  files_.Touch(hash);
   worker_.Push({.kind = BlockFileJob::Kind::kRead,
                 .hash = hash,
                 .host_block = block,
@@ -192,6 +215,7 @@ void FileTier::Settle() {
     if (job.kind == BlockFileJob::Kind::kRead) EndRead(job);
     if (job.kind == BlockFileJob::Kind::kWrite) EndWrite(job);
   }
+  WriteBacklog();
 }
 
 void FileTier::EndScan(const BlockFileJob& job) {
@@ -245,6 +269,7 @@ void FileTier::NoteFailure(std::string_view what, const Status& status) {
 void FileTier::Clear() {
   std::vector<BlockHash> removes(files_.order().begin(), files_.order().end());
   files_.Clear();
+  backlog_.clear();
   worker_.Push({.kind = BlockFileJob::Kind::kRemove, .hashes = std::move(removes)});
 }
 

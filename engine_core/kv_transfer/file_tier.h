@@ -4,14 +4,15 @@
 // is also written to a file; a request whose prefix host memory has lost waits until it has been
 // read back there, and goes on with as much as came. So a file that is missing or damaged costs its
 // own hits and no more, whatever --kv-load-failure-policy says.
-// The least recently used files go where the limit of bytes would be passed. A disk that is too
-// slow for what is stored does not get all of it: at most an eighth of host memory waits to be
-// written. A disk that brings nothing for a second is not waited for, nor asked before it has
-// responded. A full disk keeps the number of blocks that it has.
-// Thread: engine loop; files are touched by a worker's threads. Host memory, its pool and the
-// counts must outlive it.
+// The least recently used files go where the limit of bytes would be passed. At most a quarter of
+// host memory is kept for the writer; what else waits for it may be lost before its turn, and is
+// not written then. A disk that brings nothing for a second is not waited for, nor asked before it
+// has responded. A full disk keeps the number of blocks that it has. Thread: engine loop; files are
+// touched by a worker's threads. Host memory, its pool and the counts must outlive it.
 
+#include <algorithm>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <span>
@@ -50,7 +51,8 @@ class FileTier {
     BlockHash hash;
     BlockId host_block;
   };
-  // Writes those that have no file yet. REQUIRES: registered in the pool.
+  // Writes those that have no file yet, now or later. In the order of a prefix. REQUIRES:
+  // registered in the pool.
   void Offer(std::span<const Stored> blocks);
 
   // Whether a request waits for blocks that follow its local prefix. hashes: all that follow.
@@ -92,7 +94,11 @@ class FileTier {
   bool StillReads(Promotion* promotion);
   void StartRead(const BlockHash& hash, Promotion* promotion);
   bool IsStalled() const;
-  bool MakeRoom();
+  bool CanWrite() const { return writing_.size() < std::min(max_writing_, max_files_); }
+  bool HasFile(const BlockHash& hash) const { return files_.Has(hash) || writing_.contains(hash); }
+  void StartWrite(const Stored& block);
+  void WriteBacklog();
+  void CountDropped(int64_t num_blocks);
   void TrimTo(size_t num_files);
   void EndScan(const BlockFileJob& job);
   void EndRead(const BlockFileJob& job);
@@ -108,6 +114,8 @@ class FileTier {
   bool knows_files_ = false;
   std::unordered_map<BlockHash, BlockId, BlockLru::Bits> reading_;  // to where
   std::unordered_set<BlockHash, BlockLru::Bits> writing_;
+  std::deque<BlockHash>
+      backlog_;  // to write when there is room in writing_, if they are still there
   std::unordered_map<RequestId, Promotion> promotions_;
   size_t num_held_ = 0;  // by them
   double read_at_ = 0;   // when the last read ended, or the first one of those under way began

@@ -38,9 +38,11 @@ class Engine {
   // Tokens that were loaded; what the request has stored is in files then.
   int64_t Ask(int32_t num_prompt_tokens, TokenId first_token) {
     const int64_t num_loaded = bench_->Ask(num_prompt_tokens, first_token);
-    // An eighth of host memory at a time: the rest gets its chance when it is used again.
     Wait([&] { return files().num_writing() == 0; });
     return num_loaded;
+  }
+  void AskWithoutWaiting(int32_t num_prompt_tokens, TokenId first_token) {
+    CHECK(bench_->Ask(num_prompt_tokens, first_token) == 0);
   }
   // As often as it takes for all of its blocks to have a file.
   int64_t AskUntilInFiles(int32_t num_prompt_tokens, TokenId first_token, size_t num_files) {
@@ -127,7 +129,8 @@ TEST_CASE("file tier: the least recently used files go when the limit is reached
     CHECK(engine.files().num_files() == 8);
   }
   CHECK(FilesIn(root).size() <= 8);
-  Engine again(root, 100, 3);  // a lower limit holds at once
+  CHECK(Engine(root, 100, 8).Ask(30, 0) == 4);  // of the first prompt its begin is left
+  Engine again(root, 100, 3);                   // a lower limit holds at once
   CHECK(again.files().num_files() == 3);
 }
 
@@ -186,13 +189,22 @@ TEST_CASE("file tier: a disk that does not respond is waited for once") {
   CHECK(engine.Ask(30, 0) > 0);
 }
 
-TEST_CASE("file tier: what is too much for the writer is dropped, and offered again later") {
+TEST_CASE("file tier: what is too much for the writer waits for its turn in host memory") {
   const TempFolder root;
-  Engine engine(root, 16);  // two blocks wait at most
+  Engine engine(root, 16);  // four blocks at a time
   CHECK(engine.Ask(40, 0) == 0);
-  CHECK(engine.files().num_files() < 10);
-  CHECK(engine.Take(offload::kBlocksDropped) > 0);
-  engine.AskUntilInFiles(40, 0, 10);
+  CHECK(engine.files().num_files() == 10);
+  CHECK(engine.Take(offload::kBlocksDropped) == 0);
+}
+
+TEST_CASE("file tier: what host memory loses before its turn is not written") {
+  const TempFolder root;
+  Engine engine(root, 14);  // three blocks at a time
+  engine.AskWithoutWaiting(40, 0);
+  engine.AskWithoutWaiting(40, 100);  // takes the place of most of the first
+  CHECK(engine.Ask(4, 200) == 0);
+  CHECK(engine.files().num_files() + static_cast<size_t>(engine.Take(offload::kBlocksDropped)) ==
+        21);
 }
 
 TEST_CASE("file tier: a prefix larger than host memory is loaded as far as there is room") {
