@@ -93,6 +93,11 @@ StatusOr<EngineLayout> RolesLayout(const ServeCommandLine& line) {
       return Refusal("--" + std::string(flag) + ": --prefill and --decode choose the KV connector");
     }
   }
+  if (!line.engine.enable_prefix_caching) {
+    return Refusal(
+        "--no-enable-prefix-caching: with --prefill and --decode KV goes from one prefix cache to "
+        "another");
+  }
   EngineLayout layout;
   layout.num_prefill = static_cast<int>(line.own.prefill);
   layout.num_engines = layout.num_prefill + static_cast<int>(line.own.decode);

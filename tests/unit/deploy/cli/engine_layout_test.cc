@@ -197,6 +197,7 @@ TEST_CASE("engine layout: what contradicts --prefill and --decode is refused by 
   CHECK(refusal({"--prefill-engines", "1"}).starts_with("--prefill-engines:"));
   CHECK(refusal({"--kv-transfer-config", "{}"}).starts_with("--kv-transfer-config:"));
   CHECK(refusal({"--kv-offloading-size", "1"}).starts_with("--kv-offloading-size:"));
+  CHECK(refusal({"--no-enable-prefix-caching"}).starts_with("--no-enable-prefix-caching:"));
   CHECK(refusal({"--data-parallel-routing", "prefix"}).empty());
 }
 
