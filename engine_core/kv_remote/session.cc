@@ -8,7 +8,6 @@
 #include <bit>
 #include <cerrno>
 #include <cstring>
-#include <limits>
 #include <optional>
 #include <utility>
 
@@ -20,6 +19,7 @@ namespace {
 constexpr size_t kMaxOrders = 16;
 constexpr double kGreetingSeconds = 5;
 constexpr double kStallSeconds = 10;
+constexpr double kIdleSeconds = 300;        // a reader that lives closes long before
 constexpr size_t kMaxIovecs = 1024;         // IOV_MAX
 constexpr size_t kBytesPerTurn = 8 << 20;   // then others get theirs
 constexpr size_t kMaxReplyBytes = 1 << 20;  // then nothing more is taken that wants a reply
@@ -54,8 +54,7 @@ bool KvSession::takes_frames() const {
 double KvSession::deadline() const {
   if (!is_greeted_) return last_progress_ + kGreetingSeconds;
   const bool waits_for_reader = (events() & POLLOUT) != 0 || !in_.empty() || is_refused_;
-  return waits_for_reader ? last_progress_ + kStallSeconds
-                          : std::numeric_limits<double>::infinity();
+  return last_progress_ + (waits_for_reader ? kStallSeconds : kIdleSeconds);
 }
 
 Status KvSession::OnReady(int16_t events, double now) {

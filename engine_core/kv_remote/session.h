@@ -45,7 +45,7 @@ class KvSession {
   int16_t events() const;  // of poll
   // The socket is ready for some of them.
   Status OnReady(int16_t events, double now);
-  // It is to be dropped then unless something has happened; infinity: it may wait for ever.
+  // It is to be dropped then unless something has happened.
   double deadline() const;
 
  private:

@@ -303,24 +303,24 @@ TEST_CASE("kv reader: places outside of the cache, or of another number, are ref
 
 TEST_CASE("kv reader: nobody there, a refusal, and silence are failures with their reason") {
   RawHolder holder;
-  Reader reader({.connect_s = 0.1, .stall_s = 0.1});
+  Reader reader({.connect_s = 0.1}), impatient({.stall_s = 0.1});
   const TempFolder folder;
   reader.reader->Read({.path = folder.PathOf("none")}, RemoteJob("a", RemoteTicket(1), 2));
   CHECK_THAT(NextOf(&reader.ends).status.message(), Contains("none"));
   {
-    reader.reader->Read(holder.address, RemoteJob("b", RemoteTicket(1), 2));
+    impatient.reader->Read(holder.address, RemoteJob("b", RemoteTicket(1), 2));
     RawSocket socket = AcceptRaw(holder.listener.get());
     REQUIRE(socket.Send(PackKvRefusal(0, "model: 'm' there and 'n' here")));
-    CHECK_THAT(NextOf(&reader.ends).status.message(), Contains("model: 'm' there"));
+    CHECK_THAT(NextOf(&impatient.ends).status.message(), Contains("model: 'm' there"));
   }
   {
     reader.reader->Read(holder.address, RemoteJob("c", RemoteTicket(1), 2));
     RawSocket socket = AcceptRaw(holder.listener.get());
     CHECK_THAT(NextOf(&reader.ends).status.message(), Contains("does not respond"));
   }
-  reader.reader->Read(holder.address, RemoteJob("d", RemoteTicket(1), 2));
+  impatient.reader->Read(holder.address, RemoteJob("d", RemoteTicket(1), 2));
   RawSocket socket = holder.Welcome();
-  CHECK_THAT(NextOf(&reader.ends).status.message(), Contains("do not come"));
+  CHECK_THAT(NextOf(&impatient.ends).status.message(), Contains("do not come"));
 }
 
 TEST_CASE("kv reader: a holder that is silent holds up no other") {
