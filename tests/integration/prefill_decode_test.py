@@ -18,7 +18,7 @@ from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
 from replicas_test import engines_of
 from speculation_test import text_of
 
-SIZES = ("--block-size", "32", "--max-model-len", "1024", "--num-gpu-blocks-override", "128", "--threads", "1")
+SIZES = ("--block-size", "32", "--max-model-len", "1024", "--num-gpu-blocks-override", "512", "--threads", "1")
 ROLES = ("--prefill", "1", "--decode", "1", "--prefill-min-tokens", "64")
 PREFILL, DECODE = 0, 1
 
@@ -80,8 +80,8 @@ class Roles(unittest.TestCase):
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             again = list(pool.map(lambda body: answer(self.server, body[1]), bodies()))
         self.assertEqual(again, self.expected)
-        self.assertNotIn("could not be read", self.server.log)
-        self.assertNotIn("leaves their KV to nobody", self.server.log)
+        warnings = [line for line in self.server.log.splitlines() if "WARNING" in line]
+        self.assertEqual([line for line in warnings if "KV of request" in line or "their KV to nobody" in line], [])
 
     def test_each_engine_counts_what_it_did(self):
         server = self.server
