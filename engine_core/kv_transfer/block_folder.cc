@@ -168,7 +168,7 @@ Status BlockFolder::Write(const BlockHash& hash, std::span<const std::byte> bloc
   const std::string path = FileOf(hash);
   const std::string part = path + ".tmp";
   const auto create = [&] {
-    return open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    return open(part.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
   };
   UniqueFd file(create());
   if (!file && errno == ENOENT) {

@@ -78,6 +78,17 @@ TEST_CASE("block folder: what is written is read, and found by another process")
   CHECK(Open(root, "other facts")->Scan().empty());
 }
 
+TEST_CASE("block folder: other users cannot read blocks, whatever the umask") {
+  const TempFolder root;
+  const auto folder = Open(root);
+  const mode_t before = umask(0);
+  REQUIRE(folder->Write(HashOf(1), BlockOf(1)).ok());
+  umask(before);
+  struct stat info {};
+  REQUIRE(stat(folder->FileOf(HashOf(1)).c_str(), &info) == 0);
+  CHECK((info.st_mode & 0777) == 0600);
+}
+
 TEST_CASE("block folder: an engine has its own, and the next one inherits it") {
   const TempFolder root;
   auto first = Open(root);
