@@ -14,6 +14,19 @@ bool IsPlain(char c) {
          c == '~';
 }
 
+// An IPv6 address, with its zone if it has one; the resolver reads it whole.
+bool IsAddressInBrackets(std::string_view host) {
+  return host.find(':') != host.npos &&
+         std::ranges::all_of(host, [](char c) { return IsPlain(c) || c == ':' || c == '%'; });
+}
+
+// A registered name of RFC 3986.
+bool IsHostName(std::string_view host) {
+  constexpr std::string_view kOthers = "%!$&'()*+,;=";
+  return std::ranges::all_of(
+      host, [kOthers](char c) { return IsPlain(c) || kOthers.find(c) != kOthers.npos; });
+}
+
 // Host and port of "host", "host:port", "[::1]:port".
 Status SplitAuthority(std::string_view authority, WebUrl* url) {
   std::string_view port;
@@ -23,12 +36,16 @@ Status SplitAuthority(std::string_view authority, WebUrl* url) {
     url->host = authority.substr(1, bracket - 1);
     port = authority.substr(bracket + 1);
     if (!port.empty() && port[0] != ':') return InvalidArgumentError("after ']' comes ':'");
+    if (!IsAddressInBrackets(url->host)) {
+      return InvalidArgumentError("an IPv6 address must be between '[' and ']'");
+    }
   } else {
     const size_t colon = std::min(authority.find(':'), authority.size());
     url->host = authority.substr(0, colon);
     port = authority.substr(colon);
+    if (url->host.empty()) return InvalidArgumentError("has no host");
+    if (!IsHostName(url->host)) return InvalidArgumentError("the host's name has odd characters");
   }
-  if (url->host.empty()) return InvalidArgumentError("has no host");
   url->port = url->is_tls ? "443" : "80";
   if (port.empty()) return OkStatus();
   const auto number = ParseNumber<uint16_t>(port.substr(1));

@@ -21,7 +21,8 @@ struct WebUrl {
   std::string Text() const { return Origin() + target; }
 };
 
-// INVALID_ARGUMENT: another scheme, no host, a bad port, blanks or control characters.
+// INVALID_ARGUMENT: another scheme, no host or one that is none, a bad port, blanks or control
+// characters.
 StatusOr<WebUrl> ParseWebUrl(std::string_view text);
 
 // Where `location`, a whole URL or one relative to `base`, leads.

@@ -23,9 +23,11 @@ TEST_CASE("web URL: parts") {
   CHECK(url.target == "/a/b?c=d");
   CHECK(url.Origin() == "https://[::1]:8443");
   CHECK(ParseWebUrl("http://host")->Text() == "http://host/");
+  CHECK(ParseWebUrl("http://[fe80::1%eth0]/")->Text() == "http://[fe80::1%eth0]/");
   CHECK(ParseWebUrl("HTTPS://host:443?x")->Text() == "https://host/?x");
   for (const char* bad : {"", "host", "ftp://host", "http://", "http://host:0", "http://host:70000",
-                          "http://ho st", "http://host/\r\nX: y", "http://[::1", "http://[::1]x"}) {
+                          "http://ho st", "http://host/\r\nX: y", "http://[::1", "http://[::1]x",
+                          "http://[]", "http://[a]", "http://[[a]", "http://a[b]", "http://a\"b"}) {
     CAPTURE(bad);
     CHECK_FALSE(ParseWebUrl(bad).ok());
   }
