@@ -64,8 +64,7 @@ std::string WithoutRoot(std::string path, std::string_view root) {
 Session::Session(HttpServer* server, Shard* shard, int fd, std::unique_ptr<Transport> transport)
     : server_(server),
       shard_(shard),
-      connection_(shard, fd, std::move(transport), [this] { PostClosed(); }),
-      accepted_at_(Now()) {}
+      connection_(shard, fd, std::move(transport), [this] { PostClosed(); }) {}
 
 Session::~Session() { server_->Remove(this); }
 
@@ -82,7 +81,7 @@ Awaitable<void> Session::Run(std::shared_ptr<Session> self) {
 }
 
 void Session::CloseIfIdle() {
-  if (served_one_ || Now() - accepted_at_ >= options().limits.linger_s) CloseBetweenRequests();
+  if (served_one_ || Now() - idle_since_ >= options().limits.linger_s) CloseBetweenRequests();
 }
 
 void Session::CloseIfLongIdle() {

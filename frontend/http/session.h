@@ -27,8 +27,8 @@ class Session : public std::enable_shared_from_this<Session> {
 
   // The connection's whole life. `self` keeps it alive.
   static Awaitable<void> Run(std::shared_ptr<Session> self);
-  // For the server's end: closes a connection that is between two requests, but not one that was
-  // accepted less than linger_s ago and waits for its first: that request may be under way.
+  // For the server's end: closes a connection that is between two requests, but not one that has
+  // waited for its first for less than linger_s: that request may be under way.
   void CloseIfIdle();
   // Closes a connection that has been idle for retired_idle_s.
   void CloseIfLongIdle();
@@ -76,7 +76,6 @@ class Session : public std::enable_shared_from_this<Session> {
   HttpServer* const server_;
   Shard* const shard_;
   Connection connection_;
-  const double accepted_at_;  // monotonic
   bool served_one_ = false;
   bool idle_ = false;  // waiting for the first byte of a request
   double idle_since_ = 0;
