@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "frontend/openai/parse_fields.h"
+#include "frontend/openai/refuse.h"
 
 namespace tandem {
 namespace {
@@ -12,11 +13,6 @@ namespace {
 // A form error of the field; where: "message 3 content block 0 ".
 Status WrongForm(const std::string& where, std::string_view must_be) {
   return InvalidArgumentError(where + std::string(must_be));
-}
-
-// A value that has the right form and is not served.
-Status Refuse(const char* field, std::string message) {
-  return InvalidArgumentError(std::move(message)).WithParam(field);
 }
 
 bool IsText(const Json* value) { return value != nullptr && value->is_string(); }

@@ -16,13 +16,10 @@
 #include "frontend/api/error.h"
 #include "frontend/api/render.h"
 #include "frontend/openai/derender_request.h"
+#include "frontend/openai/refuse.h"
 
 namespace tandem {
 namespace {
-
-Status Refuse(const char* field, const std::string& message) {
-  return InvalidArgumentError(message).WithParam(field);
-}
 
 // ---- Tokens and logprobs of a choice ----
 

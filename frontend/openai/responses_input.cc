@@ -4,12 +4,10 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "frontend/openai/refuse.h"
+
 namespace tandem {
 namespace {
-
-Status Refuse(const char* field, const std::string& message) {
-  return InvalidArgumentError(message + " (parameter=" + field + ")").WithParam(field);
-}
 
 // The text at the key, or null when it is absent or not a text.
 const std::string* FindText(const Json& object, const char* key) {
@@ -66,7 +64,7 @@ class MessageBuilder {
       return AddCallOutput(item);
     }
     constexpr size_t kMaxShownBytes = 64;
-    return Refuse("input", "Unsupported input item type: " + type->substr(0, kMaxShownBytes));
+    return RefuseByName("input", "Unsupported input item type: " + type->substr(0, kMaxShownBytes));
   }
 
   // The last item is an assistant's message that is not complete.
@@ -110,7 +108,7 @@ class MessageBuilder {
 
   Status AddReasoning(const Json& item) {
     if (Find(item, "encrypted_content") != nullptr) {
-      return Refuse("input", "Encrypted content is not supported.");
+      return RefuseByName("input", "Encrypted content is not supported.");
     }
     std::string text;
     for (const char* key : {"content", "summary"}) {
@@ -196,23 +194,24 @@ class FunctionList {
   Status Add(const Json& tool, const std::string& name_space) {
     const std::string* type = tool.is_object() ? FindText(tool, "type") : nullptr;
     const std::string* name = tool.is_object() ? FindText(tool, "name") : nullptr;
-    if (type == nullptr) return Refuse("tools", "A tool must be an object with a type.");
+    if (type == nullptr) return RefuseByName("tools", "A tool must be an object with a type.");
     const bool known = *type == "function" || *type == "custom" || *type == "namespace";
     if (!known || (*type == "namespace" && !name_space.empty())) {
       constexpr size_t kMaxShownBytes = 64;
-      return Refuse("tools", "Tools of type " + type->substr(0, kMaxShownBytes) +
-                                 " are not supported by this server.");
+      return RefuseByName("tools", "Tools of type " + type->substr(0, kMaxShownBytes) +
+                                       " are not supported by this server.");
     }
-    if (name == nullptr || name->empty()) return Refuse("tools", "A tool must have a name.");
+    if (name == nullptr || name->empty()) return RefuseByName("tools", "A tool must have a name.");
     if (*type == "namespace") return AddNamespace(tool, *name);
     ResponseTool entry = {FunctionName(name_space, *name), *name, name_space, *type == "custom"};
     Json parameters = OrNull(tool, "parameters");
     if (entry.custom) {
       const Json* format = Find(tool, "format");
       if (format != nullptr && format->is_object() && OrNull(*format, "type") == "grammar") {
-        return Refuse("tools",
-                      "Custom tools with a grammar format are not supported; only free-form text "
-                      "custom tools are accepted.");
+        return RefuseByName(
+            "tools",
+            "Custom tools with a grammar format are not supported; only free-form text "
+            "custom tools are accepted.");
       }
       parameters = InputOfCustomTool();
     }
@@ -232,7 +231,7 @@ class FunctionList {
   Status AddNamespace(const Json& tool, const std::string& name) {
     const Json* members = Find(tool, "tools");
     if (members == nullptr || !members->is_array()) {
-      return Refuse("tools", "A namespace must have a list of tools.");
+      return RefuseByName("tools", "A namespace must have a list of tools.");
     }
     for (const Json& member : *members) RETURN_IF_ERROR(Add(member, name));
     return OkStatus();
@@ -261,8 +260,8 @@ StatusOr<Json> ChatToolChoice(const JsonDocument& choice, const ResponseTools& t
       return ValueError("tool_choice", "must be none, auto, required or one of the tools", *choice);
     }
     if (!tools.empty()) return *choice;
-    return Refuse("tool_choice",
-                  "Tool choice 'required' must be specified with 'tools' parameter.");
+    return RefuseByName("tool_choice",
+                        "Tool choice 'required' must be specified with 'tools' parameter.");
   }
   const std::string* type = FindText(*choice, "type");
   const std::string* name = FindText(*choice, "name");
@@ -274,9 +273,9 @@ StatusOr<Json> ChatToolChoice(const JsonDocument& choice, const ResponseTools& t
   }
   if (tool == nullptr) {
     constexpr size_t kMaxShownBytes = 64;
-    return Refuse("tool_choice", "Tool choice '" +
-                                     (type == nullptr ? "" : type->substr(0, kMaxShownBytes)) +
-                                     "' not found in 'tools' parameter.");
+    return RefuseByName("tool_choice",
+                        "Tool choice '" + (type == nullptr ? "" : type->substr(0, kMaxShownBytes)) +
+                            "' not found in 'tools' parameter.");
   }
   return Json({{"type", "function"}, {"function", {{"name", tool->function_name}}}});
 }
@@ -297,7 +296,8 @@ Status SetFormat(const JsonDocument& text, ChatRequest* chat) {
     return InvalidArgumentError("text.format: " + status.message()).WithParam("text");
   }
   if (chat->response_format && chat->structured_outputs) {
-    return Refuse("structured_outputs", "Cannot specify both structured_outputs and text.format");
+    return RefuseByName("structured_outputs",
+                        "Cannot specify both structured_outputs and text.format");
   }
   return CheckStructuredOutputs(*chat);
 }

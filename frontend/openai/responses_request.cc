@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "frontend/openai/refuse.h"
+
 namespace tandem {
 namespace {
 
@@ -26,10 +28,6 @@ Status ParseObject(Json& value, JsonDocument* out) {
   return OkStatus();
 }
 
-Status Refuse(const char* field, const std::string& message) {
-  return InvalidArgumentError(message + " (parameter=" + field + ")").WithParam(field);
-}
-
 }  // namespace
 
 bool ResponsesRequest::shows_logprobs() const {
@@ -40,7 +38,7 @@ Status ParseInput(Json& value, ResponsesRequest* out) {
   if (!value.is_string() && !value.is_array()) {
     return WrongType("", "a string or a list of items", value);
   }
-  if (value.empty()) return Refuse("input", "input must not be empty");
+  if (value.empty()) return RefuseByName("input", "input must not be empty");
   out->input = JsonDocument(std::move(value));
   return OkStatus();
 }
@@ -99,20 +97,21 @@ Status ParseTruncation(Json& value, ResponsesRequest* out) {
 }
 
 Status ParsePromptTemplate(Json&, ResponsesRequest*) {
-  return Refuse("prompt", "prompt template is not supported");
+  return RefuseByName("prompt", "prompt template is not supported");
 }
 
 Status CheckResponsesRequest(const ResponsesRequest& request) {
   if (request.background && !request.store) {
-    return Refuse("background", "background can only be used when `store` is true");
+    return RefuseByName("background", "background can only be used when `store` is true");
   }
   if (request.background && request.enable_response_messages) {
-    return Refuse("enable_response_messages",
-                  "enable_response_messages is not available with background");
+    return RefuseByName("enable_response_messages",
+                        "enable_response_messages is not available with background");
   }
   if (request.previous_response_id && !request.previous_input_messages.is_null()) {
-    return Refuse("previous_response_id",
-                  "Only one of `previous_input_messages` and `previous_response_id` can be set.");
+    return RefuseByName(
+        "previous_response_id",
+        "Only one of `previous_input_messages` and `previous_response_id` can be set.");
   }
   return OkStatus();
 }

@@ -4,8 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "frontend/openai/refuse.h"
 #include "frontend/processing/input_processor.h"
-#include "frontend/processing/refuse.h"
 
 namespace tandem {
 StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,

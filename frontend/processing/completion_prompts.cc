@@ -2,8 +2,8 @@
 
 #include <utility>
 
+#include "frontend/openai/refuse.h"
 #include "frontend/processing/input_processor.h"
-#include "frontend/processing/refuse.h"
 #include "frontend/text/base64.h"
 
 namespace tandem {

@@ -2,9 +2,9 @@
 
 #include <utility>
 
+#include "frontend/openai/refuse.h"
 #include "frontend/processing/embedded_parts.h"
 #include "frontend/processing/input_processor.h"
-#include "frontend/processing/refuse.h"
 
 namespace tandem {
 namespace {

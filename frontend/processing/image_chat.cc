@@ -3,9 +3,9 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "frontend/openai/refuse.h"
 #include "frontend/processing/image_prompt.h"
 #include "frontend/processing/input_processor.h"
-#include "frontend/processing/refuse.h"
 
 namespace tandem {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "common/strings.h"
-#include "frontend/processing/refuse.h"
+#include "frontend/openai/refuse.h"
 #include "proto_msgpack/choices.h"
 #include "proto_msgpack/codec.h"
 

@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "common/strings.h"
+#include "frontend/openai/refuse.h"
 #include "frontend/processing/input_processor.h"
-#include "frontend/processing/refuse.h"
 #include "proto_msgpack/pooling_params.h"
 
 namespace tandem {

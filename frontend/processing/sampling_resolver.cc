@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "frontend/processing/refuse.h"
+#include "frontend/openai/refuse.h"
 
 namespace tandem {
 namespace {

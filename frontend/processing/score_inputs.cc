@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "frontend/openai/refuse.h"
 #include "frontend/processing/input_processor.h"
-#include "frontend/processing/refuse.h"
 #include "frontend/text/tokenizer_file.h"
 
 namespace tandem {
