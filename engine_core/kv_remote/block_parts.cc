@@ -40,6 +40,22 @@ void BlockParts::CopyFrom(const std::byte* memory, int64_t num_blocks, int64_t f
   }
 }
 
+void BlockParts::Read(BlockId block, std::span<std::byte> bytes) const {
+  std::byte* next = bytes.data();
+  for (const Part& part : parts_) {
+    std::memcpy(next, part.begin + Index(block) * part.bytes, static_cast<size_t>(part.bytes));
+    next += part.bytes;
+  }
+}
+
+void BlockParts::Write(std::span<const std::byte> bytes, BlockId block) const {
+  const std::byte* next = bytes.data();
+  for (const Part& part : parts_) {
+    std::memcpy(part.begin + Index(block) * part.bytes, next, static_cast<size_t>(part.bytes));
+    next += part.bytes;
+  }
+}
+
 void BlockParts::AppendTo(std::vector<iovec>* out, BlockId block) const {
   for (const Part& part : parts_) {
     out->push_back({part.begin + Index(block) * part.bytes, static_cast<size_t>(part.bytes)});

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "common/ids.h"
@@ -31,6 +32,9 @@ class BlockParts {
   // Copies a block of another cache of the same layout, with num_blocks blocks, whose memory this
   // is.
   void CopyFrom(const std::byte* memory, int64_t num_blocks, int64_t from, BlockId to) const;
+  // Copies a block's bytes out of the cache, and into it. bytes: block_bytes.
+  void Read(BlockId block, std::span<std::byte> bytes) const;
+  void Write(std::span<const std::byte> bytes, BlockId block) const;
   // Appends the block's parts.
   void AppendTo(std::vector<iovec>* out, BlockId block) const;
   uint32_t Checksum(BlockId block) const;  // Crc32c of its bytes

@@ -1,15 +1,24 @@
 #include "engine_core/kv_transfer/block_copier.h"
 
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "common/check.h"
 #include "common/clock.h"
-#include "common/log.h"
 #include "kernels/host_memory.h"
 
 namespace tandem {
+namespace {
+
+// Whether some layer reads another one's keys and values.
+bool HasSharedLayers(const KvCache& cache) {
+  for (int layer = 0; layer < cache.spec().num_layers; ++layer) {
+    if (cache.spec().memory_of(layer).kv_of >= 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
 
 int64_t BlockCopier::BytesPerBlock(const KvCache& cache) {
   return cache.num_bytes() / cache.spec().num_blocks;
@@ -18,48 +27,25 @@ int64_t BlockCopier::BytesPerBlock(const KvCache& cache) {
 StatusOr<std::unique_ptr<BlockCopier>> BlockCopier::Create(const KvCache* cache,
                                                            int32_t num_host_blocks) {
   const int64_t bytes_per_block = BytesPerBlock(*cache);
-  std::vector<Part> parts = PartsOf(*cache);
-  int64_t num_bytes = 0;
-  for (const Part& part : parts) num_bytes += part.bytes;
-  if (num_bytes != bytes_per_block) {
+  const StatusOr<BlockParts> parts = BlockParts::Of(*cache);
+  if (!parts.ok() || HasSharedLayers(*cache)) {
     return UnimplementedError(
         "KV blocks that have more than keys and values of their layers cannot be copied");
   }
   const int64_t units = bytes_per_block / SizeOf(DType::kI32) * (int64_t{num_host_blocks} - 1);
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kI32, {&units, 1}));
-  return std::unique_ptr<BlockCopier>(
-      new BlockCopier(std::move(parts), bytes_per_block, std::move(memory)));
+  return std::unique_ptr<BlockCopier>(new BlockCopier(*parts, bytes_per_block, std::move(memory)));
 }
 
-// K of a layer is followed by its V of equal size.
-std::vector<BlockCopier::Part> BlockCopier::PartsOf(const KvCache& cache) {
-  std::vector<Part> parts;
-  for (int layer = 0; layer < cache.spec().num_layers; ++layer) {
-    const LayerKv kv = cache.layer(layer);
-    if (kv.k == nullptr) continue;
-    auto* k = static_cast<std::byte*>(kv.k);
-    auto* v = static_cast<std::byte*>(kv.v);
-    const int64_t bytes = (v - k) / cache.spec().num_blocks;
-    parts.push_back({k, bytes});
-    parts.push_back({v, bytes});
-  }
-  return parts;
-}
-
-BlockCopier::BlockCopier(std::vector<Part> parts, int64_t bytes_per_block, OwnedTensor memory)
+BlockCopier::BlockCopier(BlockParts parts, int64_t bytes_per_block, OwnedTensor memory)
     : parts_(std::move(parts)),
       bytes_per_block_(bytes_per_block),
       memory_(std::move(memory)),
-      thread_([this] { Run(); }) {}
-
-BlockCopier::~BlockCopier() {
-  jobs_.Close();
-  thread_.join();
-}
+      thread_("kv-copy", [this](BlockCopyJob job) { Run(std::move(job)); }) {}
 
 void BlockCopier::Push(BlockCopyJob job) {
   CHECK_EQ(job.cache_blocks.size(), job.host_blocks.size());
-  jobs_.Push(std::move(job));
+  thread_.Push(std::move(job));
 }
 
 const std::vector<BlockCopyJob>& BlockCopier::TakeDone() {
@@ -69,20 +55,11 @@ const std::vector<BlockCopyJob>& BlockCopier::TakeDone() {
 
 void BlockCopier::WaitBriefly() { (void)done_.WaitFor(std::chrono::milliseconds(1)); }
 
-void BlockCopier::Run() {
-  SetThreadName("kv-copy");
-  std::vector<BlockCopyJob> jobs;
-  while (!jobs_.closed()) {
-    jobs_.Wait();
-    jobs_.Drain(&jobs);
-    for (BlockCopyJob& job : jobs) {
-      if (jobs_.closed()) return;
-      const double begin = SystemClock().Monotonic();
-      Copy(job);
-      job.seconds = SystemClock().Monotonic() - begin;
-      done_.Push(std::move(job));
-    }
-  }
+void BlockCopier::Run(BlockCopyJob job) {
+  const double begin = SystemClock().Monotonic();
+  Copy(job);
+  job.seconds = SystemClock().Monotonic() - begin;
+  done_.Push(std::move(job));
 }
 
 std::span<std::byte> BlockCopier::BytesOf(BlockId host_block) const {
@@ -93,13 +70,8 @@ std::span<std::byte> BlockCopier::BytesOf(BlockId host_block) const {
 
 void BlockCopier::Copy(const BlockCopyJob& job) const {
   for (size_t i = 0; i < job.cache_blocks.size(); ++i) {
-    std::byte* host = BytesOf(job.host_blocks[i]).data();
-    for (const Part& part : parts_) {
-      std::byte* in_cache = part.begin + Index(job.cache_blocks[i]) * part.bytes;
-      const auto size = static_cast<size_t>(part.bytes);
-      job.is_load ? std::memcpy(in_cache, host, size) : std::memcpy(host, in_cache, size);
-      host += size;
-    }
+    const std::span<std::byte> host = BytesOf(job.host_blocks[i]);
+    job.is_load ? parts_.Write(host, job.cache_blocks[i]) : parts_.Read(job.cache_blocks[i], host);
   }
 }
 

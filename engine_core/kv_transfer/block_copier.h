@@ -5,6 +5,7 @@
 // Threads: the engine loop calls; one copies. Ownership: the second place is the copier's; the
 // cache must outlive it. Failure, before the first copy: memory; UNIMPLEMENTED for a cache whose
 // blocks are something else than K and V of their layers.
+// Jobs that have not begun when this goes are dropped.
 // REQUIRES: nothing writes to the blocks of a job, and nothing reads those that it fills, from Push
 // until it is done. The cache is in host memory.
 
@@ -12,13 +13,14 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "common/ids.h"
 #include "common/mailbox.h"
 #include "common/status.h"
 #include "engine_core/kv_cache/block_hash.h"
+#include "engine_core/kv_remote/block_parts.h"
+#include "engine_core/kv_transfer/job_thread.h"
 #include "kernels/paged_kv.h"
 #include "kernels/tensor.h"
 
@@ -41,7 +43,6 @@ class BlockCopier {
   // num_host_blocks: with the null block 0, which takes no memory.
   static StatusOr<std::unique_ptr<BlockCopier>> Create(const KvCache* cache,
                                                        int32_t num_host_blocks);
-  ~BlockCopier();  // jobs that have not begun are dropped
 
   void Push(BlockCopyJob job);
   // The bytes of a host block. REQUIRES for reading them: no job writes to it; for writing: no job
@@ -53,24 +54,16 @@ class BlockCopier {
   void WaitBriefly();
 
  private:
-  // K or V of a layer. Block b is at begin + b * bytes.
-  struct Part {
-    std::byte* begin;
-    int64_t bytes;
-  };
-
-  BlockCopier(std::vector<Part> parts, int64_t bytes_per_block, OwnedTensor memory);
-  static std::vector<Part> PartsOf(const KvCache& cache);
-  void Run();
+  BlockCopier(BlockParts parts, int64_t bytes_per_block, OwnedTensor memory);
+  void Run(BlockCopyJob job);
   void Copy(const BlockCopyJob& job) const;
 
-  const std::vector<Part> parts_;
+  const BlockParts parts_;
   const int64_t bytes_per_block_;
-  OwnedTensor memory_;          // of each host block its parts, one after another
-  Mailbox<BlockCopyJob> jobs_;  // closed: the thread ends
+  OwnedTensor memory_;  // of each host block its parts, one after another
   Mailbox<BlockCopyJob> done_;
   std::vector<BlockCopyJob> taken_;
-  std::thread thread_;
+  JobThread<BlockCopyJob> thread_;
 };
 
 }  // namespace tandem

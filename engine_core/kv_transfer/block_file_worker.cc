@@ -4,34 +4,28 @@
 #include <utility>
 
 #include "common/clock.h"
-#include "common/log.h"
 
 namespace tandem {
 
-BlockFileWorker::BlockFileWorker(const BlockFolder* folder, int num_readers) : folder_(folder) {
+BlockFileWorker::BlockFileWorker(const BlockFolder* folder, int num_readers)
+    : folder_(folder), writer_("kv-file-write", [this](BlockFileJob job) { Run(std::move(job)); }) {
   for (int i = 0; i < num_readers; ++i) {
-    Start("kv-file-read", readers_.emplace_back(std::make_unique<Lane>()).get());
+    readers_.push_back(std::make_unique<JobThread<BlockFileJob>>(
+        "kv-file-read", [this](BlockFileJob job) { Run(std::move(job)); }));
   }
-  Start("kv-file-write", &writer_);
   Push({.kind = BlockFileJob::Kind::kScan});
 }
 
-void BlockFileWorker::Start(const char* name, Lane* lane) {
-  lane->thread = std::thread([this, name, lane] { Run(name, &lane->jobs); });
-}
-
 BlockFileWorker::~BlockFileWorker() {
-  writer_.jobs.Close();
-  for (const auto& lane : readers_) lane->jobs.Close();
-  writer_.thread.join();
-  for (const auto& lane : readers_) lane->thread.join();
+  writer_.Close();
+  for (const auto& reader : readers_) reader->Close();
 }
 
 void BlockFileWorker::Push(BlockFileJob job) {
   const bool is_read = job.kind == BlockFileJob::Kind::kRead;
   if (is_read && readers_.empty()) return;
-  Lane& lane = is_read ? *readers_[next_reader_++ % readers_.size()] : writer_;
-  lane.jobs.Push(std::move(job));
+  auto& thread = is_read ? *readers_[next_reader_++ % readers_.size()] : writer_;
+  thread.Push(std::move(job));
 }
 
 std::vector<BlockFileJob>& BlockFileWorker::TakeDone() {
@@ -41,20 +35,11 @@ std::vector<BlockFileJob>& BlockFileWorker::TakeDone() {
 
 void BlockFileWorker::WaitBriefly() { (void)done_.WaitFor(std::chrono::milliseconds(1)); }
 
-void BlockFileWorker::Run(const char* name, Mailbox<BlockFileJob>* jobs) {
-  SetThreadName(name);
-  std::vector<BlockFileJob> taken;
-  while (!jobs->closed()) {
-    jobs->Wait();
-    jobs->Drain(&taken);
-    for (BlockFileJob& job : taken) {
-      if (jobs->closed()) return;
-      const double begin = SystemClock().Monotonic();
-      Do(&job);
-      job.seconds = SystemClock().Monotonic() - begin;
-      if (job.kind != BlockFileJob::Kind::kRemove) done_.Push(std::move(job));
-    }
-  }
+void BlockFileWorker::Run(BlockFileJob job) {
+  const double begin = SystemClock().Monotonic();
+  Do(&job);
+  job.seconds = SystemClock().Monotonic() - begin;
+  if (job.kind != BlockFileJob::Kind::kRemove) done_.Push(std::move(job));
 }
 
 void BlockFileWorker::Do(BlockFileJob* job) const {

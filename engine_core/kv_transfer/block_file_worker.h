@@ -8,13 +8,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <thread>
 #include <vector>
 
 #include "common/ids.h"
 #include "common/mailbox.h"
 #include "common/status.h"
 #include "engine_core/kv_transfer/block_folder.h"
+#include "engine_core/kv_transfer/job_thread.h"
 
 namespace tandem {
 
@@ -42,20 +42,15 @@ class BlockFileWorker {
   void WaitBriefly();
 
  private:
-  struct Lane {
-    Mailbox<BlockFileJob> jobs;  // closed: the thread ends
-    std::thread thread;
-  };
-  void Start(const char* name, Lane* lane);
-  void Run(const char* name, Mailbox<BlockFileJob>* jobs);
+  void Run(BlockFileJob job);
   void Do(BlockFileJob* job) const;
 
   const BlockFolder* folder_;
   Mailbox<BlockFileJob> done_;
   std::vector<BlockFileJob> taken_;
   size_t next_reader_ = 0;
-  std::vector<std::unique_ptr<Lane>> readers_;
-  Lane writer_;
+  std::vector<std::unique_ptr<JobThread<BlockFileJob>>> readers_;
+  JobThread<BlockFileJob> writer_;
 };
 
 }  // namespace tandem

@@ -3,26 +3,22 @@
 #include <chrono>
 #include <utility>
 
-#include "common/log.h"
-
 namespace tandem {
 
 FolderWorker::FolderWorker(const PrefixFolder* folder)
     : folder_(folder),
-      reader_([this] { Run("kv-read", &reads_); }),
-      writer_([this] { Run("kv-store", &stores_); }) {}
+      reader_("kv-read", [this](FolderJob job) { Run(std::move(job)); }),
+      writer_("kv-store", [this](FolderJob job) { Run(std::move(job)); }) {}
 
 FolderWorker::~FolderWorker() {
-  reads_.Close();
-  stores_.Close();
-  reader_.join();
-  writer_.join();
+  reader_.Close();
+  writer_.Close();
 }
 
 void FolderWorker::Push(FolderJob job) {
   ++num_pushed_;
-  Mailbox<FolderJob>& jobs = job.kind == FolderJob::Kind::kStore ? stores_ : reads_;
-  jobs.Push(std::move(job));
+  JobThread<FolderJob>& thread = job.kind == FolderJob::Kind::kStore ? writer_ : reader_;
+  thread.Push(std::move(job));
 }
 
 std::vector<FolderJob>& FolderWorker::TakeDone() {
@@ -35,18 +31,9 @@ void FolderWorker::WaitBriefly() {
   if (is_busy()) (void)done_.WaitFor(std::chrono::milliseconds(1));
 }
 
-void FolderWorker::Run(const char* name, Mailbox<FolderJob>* jobs) {
-  SetThreadName(name);
-  std::vector<FolderJob> taken;
-  while (!jobs->closed()) {
-    jobs->Wait();
-    jobs->Drain(&taken);
-    for (FolderJob& job : taken) {
-      if (jobs->closed()) return;
-      Do(&job);
-      done_.Push(std::move(job));
-    }
-  }
+void FolderWorker::Run(FolderJob job) {
+  Do(&job);
+  done_.Push(std::move(job));
 }
 
 void FolderWorker::Do(FolderJob* job) const {

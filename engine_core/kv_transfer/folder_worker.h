@@ -6,12 +6,12 @@
 
 #include <cstddef>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "common/ids.h"
 #include "common/mailbox.h"
 #include "common/status.h"
+#include "engine_core/kv_transfer/job_thread.h"
 #include "engine_core/kv_transfer/prefix_folder.h"
 
 namespace tandem {
@@ -41,15 +41,14 @@ class FolderWorker {
   void WaitBriefly();
 
  private:
-  void Run(const char* name, Mailbox<FolderJob>* jobs);
+  void Run(FolderJob job);
   void Do(FolderJob* job) const;
 
   const PrefixFolder* folder_;
-  Mailbox<FolderJob> reads_, stores_;  // closed: their thread ends
   Mailbox<FolderJob> done_;
   std::vector<FolderJob> taken_;
   size_t num_pushed_ = 0;  // and not taken
-  std::thread reader_, writer_;
+  JobThread<FolderJob> reader_, writer_;
 };
 
 }  // namespace tandem
