@@ -198,6 +198,7 @@ class EngineClient {
   using Prefix = std::vector<uint64_t>;  // hashes of a prompt's blocks; empty: not used
   Status CheckAdmits(const Choices& choices) const;
   StatusOr<int> ChooseEngine(std::optional<int> rank, const Prefix& prefix);
+  // One of ours.
   StatusOr<int> ChoosePrefillEngine(const Prefix& prefix, std::optional<int> not_this);
   bool NeedsPrefill(const Choices& choices, int engine_index, const Prefix& prefix) const;
   void FillIn(Choices* choices, bool is_ours);

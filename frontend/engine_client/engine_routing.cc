@@ -45,7 +45,7 @@ StatusOr<int> EngineClient::SubmitChoices(Choices choices, const std::vector<Out
   FillIn(&choices, is_ours);
   if (NeedsPrefill(choices, engine_index, prefix)) {
     const StatusOr<int> prefill_engine = ChoosePrefillEngine(prefix, std::nullopt);
-    if (prefill_engine.ok() && health_.is_ours(*prefill_engine)) {
+    if (prefill_engine.ok()) {
       BeginPrefill(std::move(choices), sinks, *prefill_engine);
       return *prefill_engine;
     }
@@ -120,7 +120,9 @@ StatusOr<int> EngineClient::ChooseEngine(std::optional<int> rank, const Prefix& 
 StatusOr<int> EngineClient::ChoosePrefillEngine(const Prefix& prefix, std::optional<int> not_this) {
   EngineBalancer::Wish wish = {.role = EngineRole::kPrefill, .not_this = not_this};
   if (!prefix.empty()) wish.num_cached = prefixes_.NumCached(prefix);
-  return balancer_.Choose(wish, health_, running_.num_per_engine());
+  StatusOr<int> engine = balancer_.Choose(wish, health_, running_.num_per_engine());
+  const bool is_foreign = engine.ok() && !health_.is_ours(*engine);
+  return is_foreign ? UnavailableError("another program's engine") : engine;
 }
 
 bool EngineClient::NeedsPrefill(const Choices& choices, int engine_index,
@@ -149,9 +151,7 @@ void EngineClient::BeginPrefill(Choices choices, const std::vector<OutputSink*>&
 Prefills::Calls EngineClient::PrefillCalls() {
   return {.choose_engine =
               [this](const wire::EngineCoreRequest& choice, int failed) {
-                StatusOr<int> engine = ChoosePrefillEngine(HashPrefix(choice), failed);
-                const bool is_foreign = engine.ok() && !health_.is_ours(*engine);
-                return is_foreign ? UnavailableError("another program's engine") : engine;
+                return ChoosePrefillEngine(HashPrefix(choice), failed);
               },
           .send =
               [this](const wire::EngineCoreRequest& prefill, int engine_index) {
