@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
@@ -78,5 +79,7 @@ RawValue PackedInt(int64_t value);
 RawValue PackedString(std::string_view value);
 RawValue PackedStrings(const std::vector<std::string>& values);
 RawValue PackedArray(const std::vector<RawValue>& values);
+using PackedEntries = std::vector<std::pair<std::string_view, RawValue>>;
+RawValue PackedMap(const PackedEntries& entries);
 
 }  // namespace tandem::wire

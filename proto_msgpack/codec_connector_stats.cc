@@ -1,10 +1,8 @@
 #include <algorithm>
-#include <bit>
 #include <cmath>
-#include <cstring>
-#include <msgpack.hpp>
 
 #include "common/check.h"
+#include "proto_msgpack/codec_writer.h"
 #include "proto_msgpack/kv_connector_stats.h"
 #include "proto_msgpack/msgpack_reader.h"
 
@@ -16,52 +14,23 @@ using Kind = ConnectorSeries::Kind;
 constexpr std::string_view kTypes = "types", kData = "data", kInfo = "info";
 constexpr std::string_view kKinds[] = {"counter", "gauge", "histogram"};
 
-struct Sink {
-  std::string bytes;
-  void write(const char* data, size_t size) {  // NOLINT(readability-identifier-naming): msgpack's
-    bytes.append(data, size);
-  }
-};
+// Bytes and blocks are integers there, seconds are not.
+void PackNumber(MsgpackWriter& w, double value) {
+  constexpr double kExact = int64_t{1} << 53;
+  const bool is_whole = std::abs(value) < kExact && value == std::trunc(value);
+  is_whole ? w.Int(static_cast<int64_t>(value)) : w.Float64(value);
+}
 
-class Writer {
- public:
-  RawValue Take() { return {std::move(sink_.bytes)}; }
-  void Map(size_t size) { packer_.pack_map(static_cast<uint32_t>(size)); }
-  void Array(size_t size) { packer_.pack_array(static_cast<uint32_t>(size)); }
-  void Nil() { packer_.pack_nil(); }
-  void Raw(const RawValue& value) { sink_.write(value.packed.data(), value.packed.size()); }
-  void String(std::string_view text) {
-    packer_.pack_str(static_cast<uint32_t>(text.size()));
-    packer_.pack_str_body(text.data(), static_cast<uint32_t>(text.size()));
-  }
-  // Bytes and blocks are integers there, seconds are not.
-  void Number(double value) {
-    constexpr double kExact = int64_t{1} << 53;
-    if (std::abs(value) < kExact && value == std::trunc(value)) {
-      packer_.pack_int64(static_cast<int64_t>(value));
-      return;
-    }
-    char bytes[9] = {'\xcb'};
-    const uint64_t big_endian = __builtin_bswap64(std::bit_cast<uint64_t>(value));
-    std::memcpy(bytes + 1, &big_endian, sizeof(big_endian));
-    sink_.write(bytes, sizeof(bytes));
-  }
-
- private:
-  Sink sink_;
-  msgpack::packer<Sink> packer_{sink_};
-};
-
-void PackValue(Writer& w, const ConnectorSeries& series) {
+void PackValue(MsgpackWriter& w, const ConnectorSeries& series) {
   w.Array(series.labels.size());
   for (const std::string& label : series.labels) w.String(label);
   if (series.kind == Kind::kHistogram) {
     w.Array(series.values.size());
-    for (const double value : series.values) w.Number(value);
+    for (const double value : series.values) PackNumber(w, value);
     return;
   }
   CHECK_EQ(series.values.size(), 1U) << series.name;
-  w.Number(series.values.front());
+  PackNumber(w, series.values.front());
 }
 
 Kind ReadKind(MsgpackReader& r) {
@@ -157,7 +126,7 @@ RawValue Packed(const KvConnectorStats& stats) {
     const auto is_same = [&](const ConnectorSeries* other) { return other->name == one.name; };
     if (std::ranges::none_of(names, is_same)) names.push_back(&one);
   }
-  Writer w;
+  MsgpackWriter w;
   w.Map(3);
   w.String(kTypes);
   w.Map(names.size());
@@ -182,23 +151,23 @@ RawValue Packed(const KvConnectorStats& stats) {
     w.String(label);
     w.String(value);
   }
-  return w.Take();
+  return {w.Take()};
 }
 
 RawValue PackedByConnector(const std::vector<std::pair<std::string_view, RawValue>>& stats) {
   const auto is_set = [](const auto& one) { return !one.second.is_nil(); };
   const auto num_set = static_cast<size_t>(std::ranges::count_if(stats, is_set));
   if (num_set == 0) return {};
-  Writer w;
+  MsgpackWriter w;
   w.Map(num_set);
   for (const auto& [connector, value] : stats) {
     if (value.is_nil()) continue;
     w.String(connector);
     w.Map(1);
     w.String(kData);
-    w.Raw(value);
+    w.Packed(value.packed);
   }
-  return w.Take();
+  return {w.Take()};
 }
 
 StatusOr<KvConnectorStats> UnpackKvConnectorStats(const RawValue& value) {

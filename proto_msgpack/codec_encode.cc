@@ -1,3 +1,4 @@
+#include <array>
 #include <bit>
 #include <cstring>
 #include <msgpack.hpp>
@@ -6,6 +7,7 @@
 #include "common/check.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/codec_tensor.h"
+#include "proto_msgpack/codec_writer.h"
 #include "proto_msgpack/fields.h"
 #include "proto_msgpack/prefix_cache_stats.h"
 
@@ -62,12 +64,9 @@ struct Writer {
 void Pack(Writer& w, bool value) { value ? w.packer.pack_true() : w.packer.pack_false(); }
 void Pack(Writer& w, int32_t value) { w.packer.pack_int32(value); }
 void Pack(Writer& w, int64_t value) { w.packer.pack_int64(value); }
-// pack_double would send 1.0 as the integer 1; Python never does.
 void Pack(Writer& w, double value) {
-  char bytes[9] = {'\xcb'};
-  const uint64_t big_endian = __builtin_bswap64(std::bit_cast<uint64_t>(value));
-  std::memcpy(bytes + 1, &big_endian, sizeof(big_endian));
-  w.buffer.write(bytes, sizeof(bytes));
+  const std::array<char, 9> bytes = Float64Bytes(value);
+  w.buffer.write(bytes.data(), bytes.size());
 }
 void Pack(Writer& w, const std::string& value) { w.String(value); }
 void Pack(Writer& w, const RawValue& value) { value.is_nil() ? w.Nil() : w.Bytes(value.packed); }
@@ -351,6 +350,15 @@ RawValue PackedStrings(const std::vector<std::string>& values) {
 }
 RawValue PackedArray(const std::vector<RawValue>& values) {
   return PackedBy([&](Writer& w) { Pack(w, values); });
+}
+RawValue PackedMap(const PackedEntries& entries) {
+  return PackedBy([&](Writer& w) {
+    w.packer.pack_map(static_cast<uint32_t>(entries.size()));
+    for (const auto& [key, value] : entries) {
+      w.String(key);
+      Pack(w, value);
+    }
+  });
 }
 
 }  // namespace tandem::wire

@@ -1,28 +1,16 @@
-#include <bit>
-#include <cstring>
-#include <msgpack.hpp>
 #include <string_view>
 
+#include "proto_msgpack/codec_writer.h"
 #include "proto_msgpack/kv_events.h"
 
 namespace tandem::wire {
 namespace {
 
-struct Sink {
-  std::string bytes;
-  void write(const char* data, size_t size) {  // NOLINT(readability-identifier-naming): msgpack's
-    bytes.append(data, size);
-  }
-};
-
-class Writer {
+class Writer : public MsgpackWriter {
  public:
   Writer(KvHashForm form, KvEventEncoding encoding, size_t hash_bytes)
       : form_(form), encoding_(encoding), hash_bytes_(hash_bytes) {}
-  std::string Take() { return std::move(sink_.bytes); }
 
-  void Array(size_t size) { packer_.pack_array(static_cast<uint32_t>(size)); }
-  void Map(size_t size) { packer_.pack_map(static_cast<uint32_t>(size)); }
   // An event of a type; each field begins with Field.
   void Event(std::string_view type, size_t num_fields) {
     if (encoding_ == KvEventEncoding::kMap) {
@@ -37,39 +25,21 @@ class Writer {
     if (encoding_ == KvEventEncoding::kMap) String(name);
   }
   bool is_array() const { return encoding_ == KvEventEncoding::kArray; }
-  void Nil() { packer_.pack_nil(); }
-  void Bool(bool value) { value ? packer_.pack_true() : packer_.pack_false(); }
-  void Int(int64_t value) { packer_.pack_int64(value); }
-  void String(std::string_view text) {
-    packer_.pack_str(static_cast<uint32_t>(text.size()));
-    packer_.pack_str_body(text.data(), static_cast<uint32_t>(text.size()));
-  }
-  // pack_double would send a whole number as an integer.
-  void Number(double value) {
-    char bytes[9] = {'\xcb'};
-    const uint64_t big_endian = __builtin_bswap64(std::bit_cast<uint64_t>(value));
-    std::memcpy(bytes + 1, &big_endian, sizeof(big_endian));
-    sink_.write(bytes, sizeof(bytes));
-  }
   void Hash(const KvBlockHash& hash) {
     if (form_ == KvHashForm::kBytes) {
       const uint8_t* begin = hash.data() + hash.size() - hash_bytes_;
-      packer_.pack_bin(static_cast<uint32_t>(hash_bytes_));
-      packer_.pack_bin_body(reinterpret_cast<const char*>(begin),
-                            static_cast<uint32_t>(hash_bytes_));
+      Bytes({reinterpret_cast<const char*>(begin), hash_bytes_});
       return;
     }
     uint64_t value = 0;
     for (size_t i = hash.size() - 8; i < hash.size(); ++i) value = value << 8 | hash[i];
-    packer_.pack_uint64(value);
+    Uint(value);
   }
 
  private:
   const KvHashForm form_;
   const KvEventEncoding encoding_;
   const size_t hash_bytes_;
-  Sink sink_;
-  msgpack::packer<Sink> packer_{sink_};
 };
 
 constexpr std::string_view kMedium = "GPU";  // what readers of vLLM's events know the main cache by
@@ -145,7 +115,7 @@ void Pack(Writer& w, const KvAllBlocksCleared&) { w.Event("AllBlocksCleared", 0)
 std::string EncodeKvEvents(const KvEventBatch& batch, KvHashForm form, KvEventEncoding encoding) {
   Writer w(form, encoding, batch.hash_bytes);
   w.Array(3);
-  w.Number(batch.ts);
+  w.Float64(batch.ts);
   w.Array(batch.events.size());
   for (const KvEvent& event : batch.events) {
     std::visit([&w](const auto& one) { Pack(w, one); }, event);

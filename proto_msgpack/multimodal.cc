@@ -35,25 +35,6 @@ bool HasBytesOfShape(const TensorView& tensor) {
 
 // ---- to the wire ----
 
-using Entries = std::vector<std::pair<std::string_view, RawValue>>;
-
-RawValue PackedMap(const Entries& entries) {
-  constexpr size_t kMaxOneByte = 15;
-  const size_t size = entries.size();
-  CHECK_LE(size, size_t{std::numeric_limits<uint16_t>::max()});
-  RawValue map;
-  if (size <= kMaxOneByte) {
-    map.packed = {static_cast<char>(0x80 | size)};
-  } else {
-    map.packed = {'\xde', static_cast<char>(size >> 8), static_cast<char>(size)};
-  }
-  for (const auto& [key, value] : entries) {
-    map.packed += PackedString(key).packed;
-    map.packed += value.is_nil() ? "\xc0" : value.packed;
-  }
-  return map;
-}
-
 RawValue Packed(const TensorView& tensor, std::vector<std::string>* aux_frames) {
   CHECK(HasBytesOfShape(tensor)) << tensor.dtype << " of " << tensor.data.size() << " bytes";
   const bool is_inline = tensor.shape.empty() || tensor.data.size() < kInlineArrayBytes;
@@ -76,7 +57,7 @@ RawValue PackedMask(const std::vector<bool>& is_embed, std::vector<std::string>*
 RawValue Packed(const MultiModalFeature& feature, std::vector<std::string>* aux_frames) {
   RawValue data;
   if (feature.data) {
-    Entries items;
+    PackedEntries items;
     for (const auto& item : *feature.data) items.emplace_back(item.key, Packed(item, aux_frames));
     data = PackedMap(items);
   }

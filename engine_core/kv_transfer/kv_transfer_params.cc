@@ -52,12 +52,9 @@ void ForEachEntry(std::string_view map, Take take) {
 }
 
 wire::RawValue PackedBlocks(std::span<const BlockId> blocks) {
-  wire::RawValue list;  // of one group
-  list.packed = "\x91\xdd";
-  const auto count = static_cast<uint32_t>(blocks.size());
-  for (int shift = 24; shift >= 0; shift -= 8) list.packed += static_cast<char>(count >> shift);
-  for (const BlockId block : blocks) list.packed += wire::PackedInt(Index(block)).packed;
-  return list;
+  std::vector<wire::RawValue> group;
+  for (const BlockId block : blocks) group.push_back(wire::PackedInt(Index(block)));
+  return wire::PackedArray({wire::PackedArray(group)});
 }
 
 }  // namespace
@@ -75,25 +72,19 @@ KvTransferParams ReadKvTransferParams(const wire::RawValue& extra_args) {
 
 wire::RawValue RemotePrefillParams(const std::string& engine_id, const RequestId& request_id,
                                    int32_t num_tokens, const std::optional<RemoteBlocks>& remote) {
-  std::vector<std::pair<std::string_view, wire::RawValue>> entries = {
-      {"do_remote_prefill", wire::PackedBool(true)},
-      {"do_remote_decode", wire::PackedBool(false)},
-      {"remote_engine_id", wire::PackedString(engine_id)},
-      {"remote_request_id", wire::PackedString(request_id)},
-      {"remote_num_tokens", wire::PackedInt(num_tokens)},
-      {"tp_size", wire::PackedInt(1)}};
+  wire::PackedEntries entries = {{"do_remote_prefill", wire::PackedBool(true)},
+                                 {"do_remote_decode", wire::PackedBool(false)},
+                                 {"remote_engine_id", wire::PackedString(engine_id)},
+                                 {"remote_request_id", wire::PackedString(request_id)},
+                                 {"remote_num_tokens", wire::PackedInt(num_tokens)},
+                                 {"tp_size", wire::PackedInt(1)}};
   if (remote) {
     entries.emplace_back("remote_host", wire::PackedString(remote->host));
     if (remote->port != 0) entries.emplace_back("remote_port", wire::PackedInt(remote->port));
     entries.emplace_back("remote_block_ids", PackedBlocks(remote->blocks));
     entries.emplace_back("remote_ticket", wire::PackedString(remote->ticket));
   }
-  wire::RawValue params;
-  params.packed = static_cast<char>(0x80 | entries.size());
-  for (const auto& [key, value] : entries) {
-    params.packed += wire::PackedString(key).packed + value.packed;
-  }
-  return params;
+  return wire::PackedMap(entries);
 }
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
 #include "frontend/engine_client/prefill_request.h"
 
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -13,45 +14,22 @@ namespace {
 
 constexpr std::string_view kParams = "kv_transfer_params";
 
-using Entries = std::vector<std::pair<std::string_view, std::string_view>>;  // packed
-
-// Empty: it is no map.
-Entries EntriesOf(std::string_view map) {
-  Entries entries;
+// Empty: it is no map. The keys are views of its bytes.
+wire::PackedEntries EntriesOf(std::string_view map) {
+  wire::PackedEntries entries;
   wire::MsgpackReader reader(map);
   if (!reader.NextIsMap()) return entries;
   for (uint32_t left = reader.MapSize(); left > 0 && reader.ok(); --left) {
-    const std::string_view key = reader.Raw(), value = reader.Raw();
-    if (reader.ok()) entries.emplace_back(key, value);
+    const std::string_view key = reader.String(), value = reader.Raw();
+    if (reader.ok()) entries.emplace_back(key, wire::RawValue{std::string(value)});
   }
   return entries;
 }
 
-void AppendBigEndian(size_t value, size_t num_bytes, std::string* out) {
-  for (size_t i = num_bytes; i-- > 0;) out->push_back(static_cast<char>(value >> (8 * i)));
-}
-
-wire::RawValue PackedMap(const Entries& entries) {
-  wire::RawValue map;
-  const size_t size = entries.size();
-  if (size < 16) {
-    map.packed.push_back(static_cast<char>(0x80 | size));
-  } else if (size < 1 << 16) {
-    map.packed.push_back('\xde');
-    AppendBigEndian(size, 2, &map.packed);
-  } else {
-    map.packed.push_back('\xdf');
-    AppendBigEndian(size, 4, &map.packed);
-  }
-  for (const auto& [key, value] : entries) map.packed.append(key).append(value);
-  return map;
-}
-
 // {"do_remote_decode": true, "do_remote_prefill": false}
 wire::RawValue ParamsOfPrefill() {
-  const std::string decode = wire::PackedString("do_remote_decode").packed;
-  const std::string prefill = wire::PackedString("do_remote_prefill").packed;
-  return PackedMap({{decode, "\xc3"}, {prefill, "\xc2"}});
+  return wire::PackedMap({{"do_remote_decode", wire::PackedBool(true)},
+                          {"do_remote_prefill", wire::PackedBool(false)}});
 }
 
 }  // namespace
@@ -64,11 +42,8 @@ bool CanPrefillElsewhere(const wire::EngineCoreRequest& request) {
   const bool shows_prompt =
       sampling.prompt_logprobs.has_value() || !sampling.prompt_logprob_token_ids.is_nil();
   if (!generates || !has_its_kv_moved || shows_prompt || request.resumable) return false;
-  const std::string key = wire::PackedString(kParams).packed;
-  for (const auto& entry : EntriesOf(sampling.extra_args.packed)) {
-    if (entry.first == key) return false;
-  }
-  return true;
+  const wire::PackedEntries args = EntriesOf(sampling.extra_args.packed);
+  return std::ranges::none_of(args, [](const auto& entry) { return entry.first == kParams; });
 }
 
 wire::EngineCoreRequest PrefillOf(const wire::EngineCoreRequest& request, RequestId prefill_id) {
@@ -90,11 +65,10 @@ wire::EngineCoreRequest PrefillOf(const wire::EngineCoreRequest& request, Reques
 
 wire::RawValue WithKvTransferParams(const wire::RawValue& extra_args,
                                     const wire::RawValue& params) {
-  const std::string key = wire::PackedString(kParams).packed;
-  Entries entries = EntriesOf(extra_args.packed);
-  std::erase_if(entries, [&key](const auto& entry) { return entry.first == key; });
-  entries.emplace_back(key, params.packed);
-  return PackedMap(entries);
+  wire::PackedEntries entries = EntriesOf(extra_args.packed);
+  std::erase_if(entries, [](const auto& entry) { return entry.first == kParams; });
+  entries.emplace_back(kParams, params);
+  return wire::PackedMap(entries);
 }
 
 }  // namespace tandem

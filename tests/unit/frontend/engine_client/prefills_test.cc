@@ -239,9 +239,9 @@ TEST_CASE("prefill request: kv_transfer_params are replaced and other arguments 
         "\x82" + kOther + "\x07" + kParams + params.packed);
   CHECK(WithKvTransferParams({"no map"}, params).packed == "\x81" + kParams + params.packed);
   std::string many = "\x8f";
-  for (int i = 0; i < 15; ++i) many += wire::PackedInt(i).packed + "\xc0";
+  for (int i = 0; i < 15; ++i) many += wire::PackedString(std::to_string(i)).packed + "\xc0";
   const std::string sixteen = WithKvTransferParams({many}, params).packed;
-  CHECK(sixteen.substr(0, 4) == std::string("\xde\x00\x10\x00", 4));
+  CHECK(sixteen.substr(0, 4) == std::string("\xde\x00\x10\xa1", 4));
 }
 
 }  // namespace
