@@ -172,6 +172,7 @@ wire::EngineCoreReadyResponse ReadyResponse(const EngineConfig& config, const En
   ready.kv_cache_max_concurrency = cache.max_concurrency;
   ready.tandem_version = kVersion;
   ready.tokenizer_hash = TokenizerHash(config.model);
+  ready.batch_invariant = setup.device != "cuda";
   return ready;
 }
 

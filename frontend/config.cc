@@ -86,7 +86,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"enable-prompt-tokens-details", &c.api.enable_prompt_tokens_details, "Show cached prompt tokens in usage"},
       {"enable-force-include-usage", &c.api.enable_force_include_usage, "Usage in every stream, requested or not"},
       {"return-tokens-as-token-ids", &c.api.return_tokens_as_token_ids, "Logprobs name tokens as token_id:N"},
-      {"fingerprint-mode", &c.fingerprint_mode, "system_fingerprint of responses: full (name and version), custom (the next flag's value), none (null)", {.choices = {"full", "custom", "none"}}},
+      {"fingerprint-mode", &c.fingerprint_mode, "system_fingerprint of responses: full (name, version, and -batch-invariant where the bits of a response depend on its request alone), custom (the next flag's value), none (null)", {.choices = {"full", "custom", "none"}}},
       {"fingerprint-value", &c.fingerprint_value, "Text of --fingerprint-mode custom"},
       {"enable-per-request-metrics", &c.api.enable_per_request_metrics, "Show in responses with one choice how long each stage took"},
       {"enable-server-load-tracking", &c.enable_server_load_tracking, "/load counts the open requests"},
@@ -238,6 +238,7 @@ Status FinishFingerprint(FrontendConfig& config) {
   std::string& fingerprint = config.api.system_fingerprint;
   fingerprint = is_custom ? config.fingerprint_value : "tandem-" + std::string(kVersion);
   if (config.fingerprint_mode == "none") fingerprint.clear();
+  config.api.fingerprint_has_mode = config.fingerprint_mode == "full";
   return OkStatus();
 }
 

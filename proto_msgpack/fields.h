@@ -379,7 +379,8 @@ struct MapOf<EngineCoreReadyResponse> {
       Key<&T::coord_store_port, Sent::kAlways>{"coord_store_port"},
       Key<&T::coordinator_input_address, Sent::kAlways>{"coordinator_input_address"},
       Key<&T::coordinator_output_address, Sent::kAlways>{"coordinator_output_address"},
-      Key<&T::tandem_version>{"tandem_version"}, Key<&T::tokenizer_hash>{"tandem_tokenizer"});
+      Key<&T::tandem_version>{"tandem_version"}, Key<&T::tokenizer_hash>{"tandem_tokenizer"},
+      Key<&T::batch_invariant>{"tandem_batch_invariant"});
 };
 
 }  // namespace tandem::wire

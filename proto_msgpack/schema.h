@@ -535,6 +535,8 @@ struct EngineCoreReadyResponse {
   // Ours, left out when absent. Other frontends ignore unknown keys.
   std::optional<std::string> tandem_version;
   std::optional<std::string> tokenizer_hash;  // of the file in the model's folder
+  // The bits of a response depend on its request alone, not on what else is in its steps.
+  std::optional<bool> batch_invariant;
 
   Peer peer() const { return tandem_version ? Peer::kTandem : Peer::kForeign; }
   friend bool operator==(const EngineCoreReadyResponse&, const EngineCoreReadyResponse&) = default;

@@ -39,8 +39,9 @@ struct ApiOptions {
   bool enable_per_request_metrics = false;
   bool return_tokens_as_token_ids = false;
   int64_t stream_interval = 1;
-  double request_timeout_s = 0;    // from its arrival; 0: none
-  std::string system_fingerprint;  // empty: null
+  double request_timeout_s = 0;       // from its arrival; 0: none
+  std::string system_fingerprint;     // empty: null
+  bool fingerprint_has_mode = false;  // "-batch-invariant" follows it where the engines are so
   JsonLimits json_limits;
   RequestLogOptions request_log;
 };

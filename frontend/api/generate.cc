@@ -70,6 +70,12 @@ StatusOr<std::optional<double>> TimeoutOf(const HttpRequest& request, const ApiO
   return shortest;
 }
 
+std::string SystemFingerprint(const ApiOptions& options,
+                              const wire::EngineCoreReadyResponse& engine) {
+  const bool has_mode = options.fingerprint_has_mode && engine.batch_invariant.value_or(false);
+  return options.system_fingerprint + (has_mode ? "-batch-invariant" : "");
+}
+
 }  // namespace
 
 StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContext& context) {
@@ -79,6 +85,7 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
   headers.context.external_id = request.request_id;
   headers.context.arrival_time = request.arrival_time;
   headers.context.max_model_len = engine->max_model_len;
+  headers.system_fingerprint = SystemFingerprint(context.options, *engine);
   headers.adapters = context.adapters;
   headers.client_salt = request.client_salt;
   headers.id_from_client = request.Header("x-request-id") == request.request_id;
@@ -170,7 +177,7 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
   prepared.output = MakeOutputOptions(request, context.options);
   WriterInput& writer = prepared.writer;
   writer.head = {request_context.external_id, static_cast<int64_t>(request_context.arrival_time),
-                 std::move(model.name), context.options.system_fingerprint};
+                 std::move(model.name), headers.system_fingerprint};
   writer.stream = request.stream;
   writer.stream_usage = MakeStreamUsage(request, context.options);
   writer.logprobs_style = prepared.output.logprobs_style;

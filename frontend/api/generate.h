@@ -61,6 +61,7 @@ struct RequestHeaders {
   std::optional<int64_t> priority;  // X-Vllm-Priority: wins over the body's
   std::optional<double> timeout_s;  // the client's, and at most the server's; from the arrival
   std::string client_salt;          // goes before the body's cache_salt
+  std::string system_fingerprint;   // of its response; empty: null
   ServedAdaptersPtr adapters = std::make_shared<const ServedAdapters>();  // at its arrival
 };
 

@@ -123,6 +123,7 @@ void EngineHealth::UpdateEngineInfo() {
     engine_info_->num_gpu_blocks += each.response.num_gpu_blocks;
     engine_info_->max_model_len =
         std::min(engine_info_->max_model_len, each.response.max_model_len);
+    if (!each.response.batch_invariant.value_or(false)) engine_info_->batch_invariant = false;
   }
 }
 

@@ -48,6 +48,17 @@ TEST_CASE("engine_health: the engines' facts are known together, and stay") {
   CHECK(health.engine_info()->num_gpu_blocks == 6);
 }
 
+TEST_CASE("engine_health: responses are batch invariant where every engine's are") {
+  EngineHealth health(2, {});
+  wire::EngineCoreReadyResponse invariant = Ready(10, 1);
+  invariant.batch_invariant = true;
+  health.OnReady(0, invariant);
+  health.OnReady(1, Ready(10, 1));
+  CHECK_FALSE(health.engine_info()->batch_invariant.value());
+  health.OnReady(1, invariant);
+  CHECK(health.engine_info()->batch_invariant.value());
+}
+
 TEST_CASE("engine_health: unanswered bytes ask for a probe at half the limit, then refuse") {
   EngineHealth health(1, {.max_unanswered_bytes = 100});
   health.OnReady(0, {});
