@@ -118,9 +118,12 @@ bool EngineCore::HasWork() const {
 }
 
 bool EngineCore::NeedsStep() const {
-  // The blocks of past requests need not be waited for once the engine is about to end.
-  const Work least = shutting_down() ? Work::kNotices : Work::kTransfers;
-  return scheduler_.pending_work() >= least;
+  const Work work = scheduler_.pending_work();
+  if (!shutting_down()) return work >= Work::kTransfers;
+  // The blocks of past requests need not be waited for once the engine is about to end, but for
+  // those that others read: as long as running requests may go on.
+  const bool waits = work == Work::kPromises && clock_->Monotonic() < *shutdown_deadline_;
+  return waits || work >= Work::kNotices;
 }
 
 Status EngineCore::Step() {
@@ -373,6 +376,12 @@ void EngineCore::AbortAllWithOutputs() {
   }
 }
 
+std::vector<KvCacheEvent> EngineCore::TakeKvEvents() {
+  std::vector<KvCacheEvent> events = kv_cache_.TakeEvents();
+  if (options_.kv_connector != nullptr) options_.kv_connector->TakeEvents(&events);
+  return events;
+}
+
 // ---- shutdown ----
 
 bool EngineCore::ResetPrefixCache(bool preempt_running, bool reset_connector) {
@@ -385,7 +394,10 @@ void EngineCore::On(const ShutdownRequest&) {
     return EnforceShutdown();
   }
   shutdown_deadline_ = clock_->Monotonic() + options_.shutdown_timeout_s;
-  LOG_INFO << "shutting down with " << scheduler_.num_requests() << " requests, "
+  const int64_t num_promised = scheduler_.transfers().num_promised();
+  const std::string promised =
+      num_promised == 0 ? "" : " and the KV of " + std::to_string(num_promised) + " for others";
+  LOG_INFO << "shutting down with " << scheduler_.num_requests() << " requests" << promised << ", "
            << options_.shutdown_timeout_s << " s to finish";
   EnforceShutdown();
 }

@@ -98,7 +98,7 @@ class EngineCore {
   void Recycle(wire::EngineCoreOutputs spent) { outputs_.Recycle(std::move(spent)); }
 
   // Changes of the prefix cache since the last call; none without enable_events.
-  std::vector<KvCacheEvent> TakeKvEvents() { return kv_cache_.TakeEvents(); }
+  std::vector<KvCacheEvent> TakeKvEvents();
 
   // After a ShutdownRequest or LeaveRequest new requests are aborted and calls fail.
   bool shutting_down() const { return shutdown_deadline_.has_value(); }

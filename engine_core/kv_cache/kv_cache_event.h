@@ -13,6 +13,9 @@
 
 namespace tandem {
 
+// Where a block is.
+enum class KvMedium { kCache, kHostMemory, kFiles };
+
 // Consecutive blocks of one request that became findable.
 struct BlockStored {
   std::vector<BlockHash> block_hashes;
@@ -21,11 +24,13 @@ struct BlockStored {
   ExtraKeys extra_keys;                 // of the sequence
   std::vector<TokenId> next_token_ids;  // after each block, where its hash covers that token
   int32_t first_block = 0;              // place of the first of them in the sequence
+  KvMedium medium = KvMedium::kCache;   // outside of it hashes are all there is
 };
 
 // A block lost its content. Another block may still hold the same hash.
 struct BlockRemoved {
   BlockHash block_hash;
+  KvMedium medium = KvMedium::kCache;
 };
 
 struct AllBlocksCleared {};

@@ -20,15 +20,18 @@ bool EqualInConstantTime(const KvTicket& a, const KvTicket& b) {
 
 }  // namespace
 
-std::vector<RequestId> KvLeaseTable::Add(KvLease lease, double now) {
+void KvLeaseTable::Add(KvLease lease, double now) {
   CHECK_EQ(lease.blocks.size(), lease.hashes.size());
   CHECK(leases_.empty() || leases_.rbegin()->first < lease.ticket.lease);
   lease.end = now + lease_s_;
   next_end_ = std::min(next_end_, lease.end);
   num_blocks_ += static_cast<int64_t>(lease.blocks.size());
   leases_.emplace(lease.ticket.lease, std::move(lease));
+}
+
+std::vector<RequestId> KvLeaseTable::MakeRoom() {
   std::vector<RequestId> ended;
-  while (num_blocks_ > max_blocks_ && leases_.size() > 1) ended.push_back(End(leases_.begin()));
+  while (lacks_room()) ended.push_back(End(leases_.begin()));
   return ended;
 }
 
@@ -46,6 +49,14 @@ void KvLeaseTable::Renew(uint64_t lease, double now) {
 std::optional<RequestId> KvLeaseTable::Release(const KvTicket& ticket) {
   if (Find(ticket) == nullptr) return std::nullopt;
   return End(leases_.find(ticket.lease));
+}
+
+bool KvLeaseTable::GiveUp(const RequestId& id) {
+  const auto found =
+      std::ranges::find_if(leases_, [&](const auto& one) { return one.second.id == id; });
+  if (found == leases_.end()) return false;
+  End(found);
+  return true;
 }
 
 // next_end_ may be too early after a renewal or an end, which costs one look at all of them.

@@ -28,8 +28,11 @@ class KvLeaseTable {
  public:
   KvLeaseTable(double lease_s, int64_t max_blocks) : lease_s_(lease_s), max_blocks_(max_blocks) {}
 
-  // Begins a lease; its number is greater than those before. Returns those that make room for it.
-  std::vector<RequestId> Add(KvLease lease, double now);
+  // Begins a lease; its number is greater than those before. Then others may have to MakeRoom.
+  void Add(KvLease lease, double now);
+  bool lacks_room() const { return num_blocks_ > max_blocks_ && leases_.size() > 1; }
+  // Ends the oldest ones until there is room.
+  std::vector<RequestId> MakeRoom();
   // Null: there is no such lease, or the secret is not its own. Compared in constant time.
   const KvLease* Find(const KvTicket& ticket) const;
   bool Has(uint64_t lease) const { return leases_.contains(lease); }
@@ -37,6 +40,8 @@ class KvLeaseTable {
   void Renew(uint64_t lease, double now);
   // Ends a lease; nullopt: there is none with this ticket.
   std::optional<RequestId> Release(const KvTicket& ticket);
+  // Ends the lease of this request. False: it has none.
+  bool GiveUp(const RequestId& id);
   // Ends those whose time is over.
   std::vector<RequestId> Expire(double now);
   // No lease ends before; infinity: there is none.

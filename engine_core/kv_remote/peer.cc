@@ -325,6 +325,8 @@ void KvPeer::EndSent(std::deque<Order>::iterator order, const Status& status, do
 void KvPeer::End(Order order, const Status& status, double now) {
   const auto first_failed = order.job.blocks.begin() + static_cast<ptrdiff_t>(order.num_read);
   Release(order.job.id, now);
+  // The lease's end is on its way before anybody learns that it has been read.
+  if (socket_ && is_connected_) (void)Flush();
   reading_->on_end({.id = std::move(order.job.id),
                     .status = status.ok() ? status : status.WithContext(address_.ToString()),
                     .failed_blocks = {first_failed, order.job.blocks.end()},

@@ -43,29 +43,30 @@ KvServer::KvServer(KvServerOptions options, UniqueFd socket, UniqueFd wake, KvHo
       socket_(std::move(socket)),
       wake_(std::move(wake)),
       on_released_(std::move(on_released)),
-      leases_([fd = wake_.get()] { eventfd_write(fd, 1); }),
+      commands_([fd = wake_.get()] { eventfd_write(fd, 1); }),
       holdings_(std::move(holdings)),
       thread_([this] { Run(); }) {}
 
 KvServer::~KvServer() {
-  leases_.Close();
+  commands_.Close();
   thread_.join();
   if (options_.address.is_unix()) unlink(options_.address.path.c_str());
 }
 
 void KvServer::Run() {
   SetThreadName("kv-remote-serve");
-  while (!leases_.closed()) {
-    Poll();
+  while (!commands_.closed()) {
+    Poll(kMaxSleepSeconds);
     // A reader may have the ticket of a lease as soon as that has been pushed.
-    TakeLeases();
+    TakeCommands();
     Serve();
     if ((polled_[1].revents & POLLIN) != 0) Accept();
+    if (holdings_.leases.lacks_room()) MakeRoom();
     EndLeases();
   }
 }
 
-void KvServer::Poll() {
+void KvServer::Poll(double most_seconds) {
   polled_.clear();
   polled_.push_back({wake_.get(), POLLIN, 0});
   double next = holdings_.leases.next_end();
@@ -76,21 +77,33 @@ void KvServer::Poll() {
     polled_.push_back({session->fd(), session->events(), 0});
     next = std::min(next, session->deadline());
   }
-  const double seconds = std::clamp(next - clock_.Monotonic(), 0.0, kMaxSleepSeconds);
-  if (poll(polled_.data(), polled_.size(), static_cast<int>(seconds * 1000) + 1) < 0) {
+  const double seconds = std::clamp(next - clock_.Monotonic(), 0.0, most_seconds);
+  const int sleep_ms = most_seconds > 0 ? static_cast<int>(seconds * 1000) + 1 : 0;
+  if (poll(polled_.data(), polled_.size(), sleep_ms) < 0) {
     for (pollfd& one : polled_) one.revents = 0;  // EINTR
   }
 }
 
-void KvServer::TakeLeases() {
+void KvServer::TakeCommands() {
   eventfd_t count = 0;
   eventfd_read(wake_.get(), &count);
-  leases_.Drain(&taken_);
-  for (KvLease& lease : taken_) {
-    for (RequestId& id : holdings_.leases.Add(std::move(lease), clock_.Monotonic())) {
-      WarnRarely("had to make room for younger ones", &num_crowded_out_);
-      on_released_(std::move(id));
+  commands_.Drain(&taken_);
+  for (Command& command : taken_) {
+    if (command.lease) {
+      holdings_.leases.Add(*std::move(command.lease), clock_.Monotonic());
+    } else if (holdings_.leases.GiveUp(command.given_up)) {
+      on_released_(std::move(command.given_up));
     }
+  }
+}
+
+// What readers sent before the youngest lease was pushed is there, and may release others.
+void KvServer::MakeRoom() {
+  Poll(0);
+  Serve();
+  for (RequestId& id : holdings_.leases.MakeRoom()) {
+    WarnRarely("had to make room for younger ones", &num_crowded_out_);
+    on_released_(std::move(id));
   }
 }
 

@@ -10,6 +10,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -42,16 +43,24 @@ class KvServer {
   // Where it listens, with the real port.
   const KvAddress& address() const { return options_.address; }
   // The blocks stay as they are until on_released names the request. Tickets ascend.
-  void Lease(KvLease lease) { leases_.Push(std::move(lease)); }
+  void Lease(KvLease lease) { commands_.Push({.lease = std::move(lease)}); }
+  // Nobody is going to read the request's blocks. If it still has a lease, on_released follows.
+  void GiveUp(RequestId id) { commands_.Push({.given_up = std::move(id)}); }
 
  private:
+  struct Command {  // one of the two
+    std::optional<KvLease> lease = {};
+    RequestId given_up = {};
+  };
+
   KvServer(KvServerOptions options, UniqueFd socket, UniqueFd wake, KvHoldings holdings,
            std::function<void(RequestId)> on_released);
   void Run();
-  void Poll();
-  void TakeLeases();
+  void Poll(double most_seconds);
+  void TakeCommands();
   void Accept();
   void Serve();
+  void MakeRoom();
   void EndLeases();
   void WarnRarely(const char* what, int64_t* count) const;
 
@@ -60,12 +69,12 @@ class KvServer {
   const UniqueFd wake_;  // an eventfd
   const std::function<void(RequestId)> on_released_;
   const SystemClock clock_;
-  Mailbox<KvLease> leases_;  // closed: the thread ends
+  Mailbox<Command> commands_;  // closed: the thread ends
   // The thread's own.
   KvHoldings holdings_;
   std::vector<std::unique_ptr<KvSession>> sessions_;
   std::vector<pollfd> polled_;  // wake_, socket_, then the sessions
-  std::vector<KvLease> taken_;
+  std::vector<Command> taken_;
   double accepts_from_ = 0;
   int64_t num_expired_ = 0, num_crowded_out_ = 0, num_turned_away_ = 0;
   std::thread thread_;

@@ -48,11 +48,20 @@ KvEnding MultiConnector::OnFinished(const Request& request, wire::RequestStatus 
     KvEnding ending = connector->OnFinished(request, status, table);
     if (ending.keeps_blocks) ++num_keepers;
     whole.holds_output = whole.holds_output || ending.holds_output;
+    whole.is_promised = whole.is_promised || ending.is_promised;
     if (whole.params.is_nil()) whole.params = std::move(ending.params);
   }
   whole.keeps_blocks = num_keepers > 0;
   if (num_keepers > 1) keepers_[request.id()] = num_keepers;
   return whole;
+}
+
+void MultiConnector::OnGivenUp(const RequestId& id) {
+  for (const auto& connector : connectors_) connector->OnGivenUp(id);
+}
+
+void MultiConnector::TakeEvents(std::vector<KvCacheEvent>* events) {
+  for (const auto& connector : connectors_) connector->TakeEvents(events);
 }
 
 bool MultiConnector::Reset() {

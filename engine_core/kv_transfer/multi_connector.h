@@ -29,6 +29,8 @@ class MultiConnector final : public InProcessConnector {
   // The params of the first one that has any: no two of ours do.
   KvEnding OnFinished(const Request& request, wire::RequestStatus status,
                       std::span<const BlockId> table) override;
+  void OnGivenUp(const RequestId& id) override;
+  void TakeEvents(std::vector<KvCacheEvent>* events) override;
   bool Reset() override;
   wire::RawValue TakeStats() override;
 

@@ -17,6 +17,20 @@ KvTransferParams ParamsOf(const Request& request) {
   return ReadKvTransferParams(request.wire.sampling_params.extra_args);
 }
 
+// By which the two engines name blocks: those of an adapter also by what its files were when they
+// were read here, for the path may have others by now.
+std::vector<BlockHash> NamesOf(const Request& request, size_t first, size_t count) {
+  const auto hashes = std::span(request.block_hashes).subspan(first, count);
+  std::vector<BlockHash> names(hashes.begin(), hashes.end());
+  const uint64_t digest = request.extra_keys.adapter.digest;
+  for (BlockHash& name : names) {
+    for (size_t i = 0; i < sizeof(digest); ++i) {
+      name.bytes[i] = static_cast<uint8_t>(name.bytes[i] ^ (digest >> 8 * i));
+    }
+  }
+  return names;
+}
+
 KvTicket NewTicket(uint64_t lease) {
   KvTicket ticket = {.lease = lease};
   const auto size = static_cast<ssize_t>(ticket.secret.size());
@@ -114,12 +128,11 @@ void TandemConnector::OnAllocated(const Request& request, std::span<const BlockI
   const auto first = static_cast<size_t>(num_local_tokens / block_size_);
   const auto count = static_cast<size_t>(match.num_tokens / block_size_);
   const auto blocks = table.subspan(first, count);
-  const auto hashes = std::span<const BlockHash>(request.block_hashes).subspan(first, count);
   KvReadJob job = {.id = request.id(),
                    .ticket = remote.ticket,
                    .first = static_cast<uint32_t>(first),
                    .blocks = {blocks.begin(), blocks.end()},
-                   .hashes = {hashes.begin(), hashes.end()}};
+                   .hashes = NamesOf(request, first, count)};
   ++num_under_way_;
   if (!remote.why_not.ok()) {
     ends_.Push({.read = KvReadEnd{.id = job.id, .status = remote.why_not}});
@@ -163,15 +176,15 @@ KvEnding TandemConnector::OnFinished(const Request& request, wire::RequestStatus
     return {};
   }
   const auto blocks = table.first(num_blocks);
-  const auto hashes = std::span<const BlockHash>(request.block_hashes).first(num_blocks);
   const KvTicket ticket = NewTicket(++num_leases_);
   server_->Lease({.ticket = ticket,
                   .id = request.id(),
                   .blocks = {blocks.begin(), blocks.end()},
-                  .hashes = {hashes.begin(), hashes.end()}});
+                  .hashes = NamesOf(request, 0, num_blocks)});
   ++num_under_way_;
   const KvAddress& address = server_->address();
   return {.keeps_blocks = true,
+          .is_promised = true,
           .params = RemotePrefillParams(options_.engine_id, request.id(), num_tokens,
                                         RemoteBlocks{.host = address.RemoteHost(),
                                                      .port = address.port,

@@ -5,10 +5,10 @@
 // The prefill's response carries NIXL's kv_transfer_params, with the ticket of a lease on the
 // blocks; who brings them in a request with do_remote_prefill gets the blocks of its prompt's
 // hashes, or none. Requests without params are left alone.
-// A lease ends when its reader has read, lease_s after the reader's last sign of life, or when
-// younger ones need room: all of them have at most half of the cache. A load that failed for any
-// reason is not tried again. Thread: engine loop, both halves; server and reader have their own.
-// Failure: of a load, a report; in Create the system's, with the address.
+// A lease ends when its reader has read, when a client gives it up, lease_s after the reader's last
+// sign of life, or when younger ones need room: all of them have at most half of the cache. A load
+// that failed for any reason is not tried again. Thread: engine loop, both halves; server and
+// reader have their own. Failure: of a load, a report; in Create the system's, with the address.
 // Reset forgets nothing: leases are promises.
 
 #include <memory>
@@ -53,6 +53,9 @@ class TandemConnector final : public InProcessConnector {
                    const KvMatch& match) override;
   KvEnding OnFinished(const Request& request, wire::RequestStatus status,
                       std::span<const BlockId> table) override;
+  void OnGivenUp(const RequestId& id) override {
+    if (server_ != nullptr) server_->GiveUp(id);
+  }
 
   void Report(KvTransferReport* report) override;
   bool is_busy() const override { return num_under_way_ > 0; }

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "engine_core/kv_cache/kv_cache_event.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem {
@@ -42,6 +43,7 @@ struct KvEnding {
   // failed load had left wrong may still write the same KV to it.
   bool keeps_blocks = false;
   bool holds_output = false;   // with it: so does the request's last output
+  bool is_promised = false;    // with it: to another process, which the engine's end waits for
   wire::RawValue params = {};  // the output's kv_transfer_params: a map; nil: none
 };
 
@@ -86,6 +88,10 @@ class KvConnector {
   // been reported as ended, and no longer.
   virtual KvEnding OnFinished(const Request& request, wire::RequestStatus status,
                               std::span<const BlockId> table) = 0;
+  // A client aborts a request that has ended and whose blocks stay: nobody is going to read them.
+  virtual void OnGivenUp(const RequestId&) {}
+  // Appends what has changed, since the last call, in what it could load.
+  virtual void TakeEvents(std::vector<KvCacheEvent>*) {}
   // What it has counted since the last call (proto_msgpack/kv_connector_stats.h); nil: nothing.
   // Called after each step.
   virtual wire::RawValue TakeStats() { return {}; }

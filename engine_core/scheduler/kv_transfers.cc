@@ -92,7 +92,8 @@ wire::RawValue KvTransfers::FreeOrKeep(Request* request, wire::RequestStatus sta
   const bool is_read = ending.keeps_blocks && !loads && !blocks.table.empty();
   if (loads || loads_with_step || is_read) {
     kept_.push_back({request->id(), std::move(blocks), loads || loads_with_step, is_read,
-                     loads_with_step ? request : nullptr, is_read && ending.holds_output});
+                     loads_with_step ? request : nullptr, is_read && ending.holds_output,
+                     is_read && ending.is_promised});
   } else {
     kv_cache_->Free(std::move(blocks));
   }
@@ -210,6 +211,15 @@ const KvTransfers::Kept* KvTransfers::Find(const RequestId& id) const {
 }
 
 bool KvTransfers::Keeps(const RequestId& id) const { return Find(id) != nullptr; }
+
+int64_t KvTransfers::num_promised() const {
+  return std::ranges::count_if(kept_, &Kept::is_promised);
+}
+
+void KvTransfers::GiveUp(const RequestId& id) {
+  const Kept* kept = Find(id);
+  if (kept != nullptr && kept->is_read) connector_->OnGivenUp(id);
+}
 
 bool KvTransfers::WantsOutput(const RequestId& id) const {
   const Kept* kept = Find(id);

@@ -85,6 +85,10 @@ class KvTransfers {
   // Whether blocks are kept under this id: it cannot name another request yet.
   bool Keeps(const RequestId& id) const;
   bool keeps_any() const { return !kept_.empty(); }
+  // Requests whose blocks other processes wait for.
+  int64_t num_promised() const;
+  // Nobody is going to read the blocks that are kept under this id.
+  void GiveUp(const RequestId& id);
   wire::RawValue TakeStats() const {
     return connector_ == nullptr ? wire::RawValue() : connector_->TakeStats();
   }
@@ -97,6 +101,7 @@ class KvTransfers {
     bool is_read = false;
     const Request* loads_with_step = nullptr;  // alive while that step is in flight
     bool wants_output = false;
+    bool is_promised = false;
     std::unique_ptr<HeldOutput> output = {};
     bool is_needed() const { return is_loading || is_read; }
   };

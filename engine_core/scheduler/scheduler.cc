@@ -96,6 +96,7 @@ void Scheduler::AwaitGrammar(const RequestId& id, double now) {
 bool Scheduler::Abort(const RequestId& id) {
   Request* request = parts_.requests.Find(id);
   if (request == nullptr) {
+    parts_.transfers.GiveUp(id);
     return DropHeld([&](const HeldOutput& held) { return held.record.request_id == id; });
   }
   parts_.requests.Abort(request);
@@ -268,6 +269,7 @@ Work Scheduler::pending_work() const {
       parts_.encoder_cache.has_dropped() || parts_.transfers.holds_outputs()) {
     return Work::kNotices;
   }
+  if (parts_.transfers.num_promised() > 0) return Work::kPromises;
   return parts_.transfers.keeps_any() ? Work::kTransfers : Work::kNone;
 }
 

@@ -43,6 +43,7 @@ namespace tandem {
 enum class Work {
   kNone,       // only an event changes that
   kTransfers,  // blocks of ended requests wait for a KV connector's worker, asked with each step
+  kPromises,   // likewise, for what another process reads
   kNotices,    // finished requests to report to clients, freed slots to report to the executor
   kRequests,   // Schedule may find a request to run
 };
@@ -79,7 +80,8 @@ class Scheduler {
   // tokens that it has. REQUIRES: it is there, and no transfer of a KV connector names it.
   void AwaitGrammar(const RequestId& id, double now);
   // Ends a request in any state, without an output record; its id is among its client's finished
-  // requests. False: unknown or already finished.
+  // requests. Blocks that are kept for readers of one that has ended are given up. False: unknown
+  // or already finished.
   bool Abort(const RequestId& id);
   // The same for all, or all of one client, in the order of adding.
   std::vector<FinishedRequest> AbortAll();

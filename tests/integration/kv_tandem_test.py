@@ -89,6 +89,22 @@ class TandemConnector(unittest.TestCase):
             self.assertIn("lack remote_host", decode.log)
             self.assertEqual(bits(complete(decode, 0)), alone[0])
 
+    def test_a_holder_that_stops_waits_for_its_readers(self):
+        with tempfile.TemporaryDirectory() as folder, Pair(*SIZES, *tandem("kv_consumer")) as decode:
+            flags = (*SIZES, *tandem("kv_producer", listen=f"unix:{folder}/p", lease_s=3600), "--shutdown-timeout")
+            with Pair(*flags, 60) as prefill:
+                alone = bits(complete(prefill, 0))
+                params = prefill_for_others(prefill, 0)
+                prefill.process.send_signal(signal.SIGTERM)
+                pair.wait_for(lambda: "the KV of 1 for others" in prefill.log, "it waits")
+                response = complete(decode, 0, kv_transfer_params=params)
+                self.assertEqual(bits(response), alone)
+                self.assertEqual(prefill.process.wait(pair.LIMIT), 0)
+            with Pair(*flags, 1) as prefill:  # nobody reads
+                prefill_for_others(prefill, 1)
+                prefill.process.send_signal(signal.SIGTERM)
+                self.assertEqual(prefill.process.wait(pair.LIMIT), 0)
+
     def test_another_model_is_refused_by_name(self):
         with tempfile.TemporaryDirectory() as folder, \
                 Pair(*SIZES, *tandem("kv_producer", listen=f"unix:{folder}/p")) as prefill, \

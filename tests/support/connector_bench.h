@@ -103,8 +103,8 @@ class ConnectorBench {
     return Run(CountingRequest(id, num_prompt_tokens, max_tokens, first_token));
   }
   // -1: it ended without a first output. Its last record is in last().
-  int64_t Run(wire::EngineCoreRequest request) {
-    REQUIRE(scheduler_.Add(std::move(request), ++now_).ok());
+  int64_t Run(wire::EngineCoreRequest request, const RequestNeeds& needs = {}) {
+    REQUIRE(scheduler_.Add(std::move(request), ++now_, needs).ok());
     int64_t num_external = -1;
     for (int i = 0; i < 20000 && scheduler_.pending_work() != Work::kNone; ++i) {
       Step();
@@ -134,6 +134,7 @@ class ConnectorBench {
   static SchedulerConfig ConfigWith(KvLoadFailurePolicy policy) {
     SchedulerConfig config = SmallConfig();
     config.kv_load_failure_policy = policy;
+    config.max_loras = 1;
     return config;
   }
 

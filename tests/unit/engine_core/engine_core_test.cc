@@ -772,6 +772,40 @@ TEST_CASE("Shutdown asked for twice does not wait for running requests") {
   CHECK(engine.core->done());
 }
 
+// Another process is to read the blocks of all requests, and never does.
+struct PromisingConnector final : KvConnector {
+  std::optional<KvMatch> Match(const Request&, int32_t) override { return KvMatch{}; }
+  void OnAllocated(const Request&, std::span<const BlockId>, int32_t, const KvMatch&) override {}
+  KvEnding OnFinished(const Request&, wire::RequestStatus, std::span<const BlockId>) override {
+    return {.keeps_blocks = true, .is_promised = is_promised};
+  }
+  bool is_promised = true;
+};
+
+TEST_CASE("Shutdown waits for readers of KV as long as for requests") {
+  PromisingConnector connector;
+  EngineCoreOptions options;
+  options.shutdown_timeout_s = 0.75;  // 7 steps of this test
+  options.kv_connector = &connector;
+  connector.is_promised = GENERATE(true, false);
+  Engine engine(options);
+  engine.executor.TransferWith([](KvTransferReport*) { return OkStatus(); });
+  engine.Add("a", 2);
+  while (engine.core->scheduler().num_requests() > 0) engine.Step();
+  for (int i = 0; i < 3; ++i) engine.Step();
+  CHECK(engine.core->HasWork());
+  engine.core->Handle(ShutdownRequest{});
+  CHECK(engine.core->done() != connector.is_promised);
+  SECTION("it is over") {
+    for (int i = 0; i < 10; ++i) engine.Step();
+    CHECK(engine.core->done());
+  }
+  SECTION("it is asked for twice") {
+    engine.core->Handle(ShutdownRequest{});
+    CHECK(engine.core->done());
+  }
+}
+
 TEST_CASE("Shutdown of a paused engine does not wait for requests that cannot run") {
   EngineCoreOptions options;
   options.shutdown_timeout_s = 1000;

@@ -203,6 +203,20 @@ TEST_CASE("kv holder: the oldest lease makes room, and is not read any more") {
   CHECK(reader.ReceiveFrame().head.kind == KvFrame::kBlock);
 }
 
+// As when readers hurry and the holder is late: all of it is there at once.
+TEST_CASE("kv holder: a lease that has been released needs no room") {
+  Holder holder;
+  RawSocket reader = holder.Greet();
+  for (uint64_t i = 1; i < 300; ++i) {
+    holder.server->Lease(RemoteLease(2 * i, "read", 6));
+    REQUIRE(reader.Send(PackKvTicket(KvFrame::kRelease, RemoteTicket(2 * i))));
+    holder.server->Lease(RemoteLease(2 * i + 1, "given up", 6));
+    CHECK(NextOf(&holder.released) == "read");
+    holder.server->GiveUp("given up");
+    CHECK(NextOf(&holder.released) == "given up");
+  }
+}
+
 TEST_CASE("kv holder: more orders than it takes at once are all done, in order") {
   Holder holder;
   holder.server->Lease(RemoteLease(1, "a", 6));

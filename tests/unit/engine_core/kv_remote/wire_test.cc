@@ -105,8 +105,8 @@ TEST_CASE("kv wire: a ticket's text is 48 hex digits and nothing else") {
 
 TEST_CASE("kv leases: one ends when its time is over, unless its reader lives") {
   KvLeaseTable table(10, 100);
-  CHECK(table.Add(RemoteLease(1, "a", 2), 0).empty());
-  CHECK(table.Add(RemoteLease(2, "b", 2), 1).empty());
+  table.Add(RemoteLease(1, "a", 2), 0);
+  table.Add(RemoteLease(2, "b", 2), 1);
   CHECK(table.next_end() == 10);
   table.Renew(1, 5);
   CHECK(table.Expire(10.5).empty());
@@ -120,10 +120,25 @@ TEST_CASE("kv leases: the oldest make room, one alone may be larger") {
   KvLeaseTable table(10, 6);
   table.Add(RemoteLease(1, "a", 3), 0);
   table.Add(RemoteLease(2, "b", 3), 0);
-  CHECK(table.Add(RemoteLease(3, "c", 2), 0) == std::vector<RequestId>{"a"});
-  CHECK(table.Add(RemoteLease(4, "d", 9), 0) == std::vector<RequestId>{"b", "c"});
+  CHECK(table.MakeRoom().empty());
+  table.Add(RemoteLease(3, "c", 2), 0);
+  CHECK(table.MakeRoom() == std::vector<RequestId>{"a"});
+  table.Add(RemoteLease(4, "d", 9), 0);
+  CHECK(table.MakeRoom() == std::vector<RequestId>{"b", "c"});
   CHECK(table.size() == 1);
-  CHECK(table.Add(RemoteLease(5, "e", 1), 0) == std::vector<RequestId>{"d"});
+  table.Add(RemoteLease(5, "e", 1), 0);
+  CHECK(table.MakeRoom() == std::vector<RequestId>{"d"});
+}
+
+TEST_CASE("kv leases: one that is given up makes room") {
+  KvLeaseTable table(10, 6);
+  table.Add(RemoteLease(1, "a", 3), 0);
+  table.Add(RemoteLease(2, "b", 3), 0);
+  CHECK(table.GiveUp("b"));
+  CHECK_FALSE(table.GiveUp("b"));
+  table.Add(RemoteLease(3, "c", 3), 0);
+  CHECK_FALSE(table.lacks_room());
+  CHECK(table.Find(RemoteTicket(1)) != nullptr);
 }
 
 TEST_CASE("kv leases: without its secret nobody finds or ends one") {

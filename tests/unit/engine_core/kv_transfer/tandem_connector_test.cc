@@ -49,12 +49,13 @@ class Engine : public ConnectorBench {
             {.num_blocks = role.num_blocks, .policy = role.policy}) {}
 
   // The response's kv_transfer_params to the request of a proxy; the blocks may stay.
-  wire::RawValue Prefill(const RequestId& id, int32_t num_tokens, TokenId first_token = 0) {
+  wire::RawValue Prefill(const RequestId& id, int32_t num_tokens, TokenId first_token = 0,
+                         const RequestNeeds& needs = {}) {
     wire::EngineCoreRequest request = CountingRequest(id, num_tokens, 1, first_token);
     wire::RawValue params;
     params.packed = "\x81" + wire::PackedString("do_remote_decode").packed + "\xc3";
     request.sampling_params.extra_args = ExtraArgs(params);
-    REQUIRE(scheduler().Add(std::move(request), now()).ok());
+    REQUIRE(scheduler().Add(std::move(request), now(), needs).ok());
     while (scheduler().pending_work() == Work::kRequests) {
       Step();
       for (auto& record : TakeRecords(&outputs(), now())) {
@@ -65,10 +66,10 @@ class Engine : public ConnectorBench {
   }
   // Returns the tokens that were read; -1: it failed.
   int64_t Decode(const RequestId& id, int32_t num_tokens, const wire::RawValue& params,
-                 TokenId first_token = 0) {
+                 TokenId first_token = 0, const RequestNeeds& needs = {}) {
     wire::EngineCoreRequest request = CountingRequest(id, num_tokens, 3, first_token);
     request.sampling_params.extra_args = ExtraArgs(params);
-    return Run(std::move(request));
+    return Run(std::move(request), needs);
   }
   bool failed() const { return last().finish_reason == wire::FinishReason::kError; }
   // Until nobody reads any block.
@@ -153,6 +154,21 @@ TEST_CASE("tandem connector: a forged ticket, another prompt or model fail the r
   CHECK(other.failed());
 }
 
+TEST_CASE("tandem connector: KV of an adapter is that of the same files alone") {
+  const TempFolder folder;
+  Engine prefill(folder, "p"), decode(folder, "d");
+  const auto with = [](const std::string& name, uint64_t digest) {
+    return RequestNeeds{.adapter = {.id = 1, .name = name, .path = "/a", .digest = digest}};
+  };
+  const wire::RawValue params = prefill.Prefill("a", 30, 0, with("x", 7));
+  CHECK(decode.Decode("other name", 30, params, 0, with("y", 7)) == -1);
+  CHECK(decode.Decode("other files", 30, params, 0, with("x", 8)) == -1);
+  CHECK(decode.Decode("no adapter", 30, params) == -1);
+  const wire::RawValue again = prefill.Prefill("b", 30, 0, with("x", 7));
+  CHECK(decode.Decode("same", 30, again, 0, with("x", 7)) == 28);
+  prefill.WaitForReaders();
+}
+
 TEST_CASE("tandem connector: with recompute a failed read costs a computation alone") {
   const TempFolder folder;
   Engine prefill(folder, "p"), decode(folder, "d", {.policy = KvLoadFailurePolicy::kRecompute});
@@ -203,6 +219,18 @@ TEST_CASE("tandem connector: leases beyond half of the cache end, the oldest fir
   CHECK(decode.Decode("a", 30, first) == -1);
   CHECK(decode.Decode("b", 30, second, 100) == 28);
   prefill.WaitForReaders();
+}
+
+TEST_CASE("tandem connector: a lease that a client gives up ends") {
+  const TempFolder folder;
+  Engine prefill(folder, "p"), decode(folder, "d");
+  const wire::RawValue params = prefill.Prefill("a", 30);
+  prefill.Step();  // reports its end
+  CHECK(prefill.scheduler().pending_work() == Work::kPromises);
+  CHECK_FALSE(prefill.scheduler().Abort("stranger"));
+  CHECK_FALSE(prefill.scheduler().Abort("a"));  // it has ended
+  prefill.WaitForReaders();
+  CHECK(decode.Decode("a", 30, params) == -1);
 }
 
 TEST_CASE("tandem connector: a request that is aborted while it waits releases its lease") {
