@@ -40,6 +40,7 @@ tandem_test(unit_engine_client LABEL unit SRCS
   unit/frontend/engine_client/engine_client_test.cc
   unit/frontend/engine_client/engine_health_test.cc
   unit/frontend/engine_client/engine_routing_test.cc
+  unit/frontend/engine_client/prefill_room_test.cc
   unit/frontend/engine_client/prefills_test.cc
   unit/frontend/engine_client/prefix_index_test.cc
   unit/frontend/engine_client/resumption_test.cc

@@ -94,6 +94,7 @@ class Generation::Choice final : public OutputSink {
     stats->OnEngineChange(&context.metrics->engine(engine),
                           &context.step_tokens[static_cast<size_t>(engine)]);
   }
+  void OnWaited() override { stats->OnWaited(generation_->context_->clock->Monotonic()); }
   void OnNansInLogits() override { stats->OnCorrupted(); }
   // A refused request has not begun, so it does not count as failed.
   void OnFailure(const Status& status) {
@@ -230,7 +231,7 @@ void Generation::BeginStats(Choice* choice, int engine) {
   choice->stats.emplace(
       metrics, &context_->step_tokens[static_cast<size_t>(engine)], fan_out_.back().get(),
       RequestStats::Request{arrival_monotonic_, choice->num_prompt_tokens, choice->max_tokens,
-                            trace_ ? trace_->trace_id() : TraceId()});
+                            trace_ ? trace_->trace_id() : TraceId(), context_->clock->Monotonic()});
 }
 
 void Generation::Abort() {

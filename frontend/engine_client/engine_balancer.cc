@@ -55,7 +55,8 @@ std::vector<EngineBalancer::Candidate> EngineBalancer::Scan(
   for (size_t i = 0; i < size; ++i) {
     const size_t index = group.begin + (group.first_scanned + i) % size;
     const auto engine_index = static_cast<int>(index);
-    if (wish.not_this == engine_index || !health.CheckTakesRequests(engine_index).ok()) continue;
+    const bool is_admitted = !wish.admits || wish.admits(engine_index);
+    if (!is_admitted || !health.CheckTakesRequests(engine_index).ok()) continue;
     candidates.push_back({index, Score(index, num_inflight[index])});
   }
   if (size > 0) group.first_scanned = (group.first_scanned + 1) % size;

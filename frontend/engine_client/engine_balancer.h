@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <vector>
 
@@ -30,7 +31,7 @@ class EngineBalancer {
   struct Wish {
     std::optional<int> rank = {};  // this engine's, whatever its role
     EngineRole role = EngineRole::kDecode;
-    std::optional<int> not_this = {};  // an engine that has failed at it
+    std::function<bool(int)> admits = {};  // engines that may get it; empty: all
     // Blocks of the request's prefix that each engine has; empty: nobody knows.
     std::vector<int64_t> num_cached = {};
   };

@@ -27,7 +27,11 @@ class EngineClient::Batch {
   explicit Batch(EngineClient* client) : client_(client) { ++client_->num_batches_; }
   Batch(const Batch&) = delete;
   ~Batch() {
-    if (client_->num_batches_ == 1) client_->ResumeWaiting();
+    if (client_->num_batches_ == 1) {
+      client_->ResumeWaiting();
+      client_->SendAborts();  // they make the room for what is sent next
+      client_->prefills_.SendWaiting();
+    }
     if (--client_->num_batches_ == 0) client_->SendAborts();
   }
 
@@ -49,7 +53,7 @@ EngineClient::EngineClient(EngineClientOptions options, wire::FrontendEndpoint* 
                 options.num_prefill_engines),
       prefixes_(options.num_engines),
       running_(options.num_engines, options.resume.max_kept_bytes),
-      prefills_(&running_, PrefillCalls()),
+      prefills_(&running_, options.num_clients, PrefillCalls()),
       resumption_(options.resume, &running_, &health_, ResumptionCalls()) {
   std::iota(seats_.begin(), seats_.end(), 0);
   Register();
@@ -214,10 +218,12 @@ void EngineClient::HandleOutputs(const wire::EngineCoreOutputs& outputs) {
   const bool is_predecessor = engine_index >= options_.num_engines;
   if (!is_predecessor && health_.OnMessage(engine_index) && on_health_change_) on_health_change_();
   for (const wire::EngineCoreOutput& output : outputs.outputs) {
+    prefills_.OnOutput(output.request_id);
     running_.HandleOutput(output, outputs.timestamp);
   }
   if (outputs.utility_output) calls_.HandleReply(*outputs.utility_output);
   for (const RequestId& request_id : outputs.finished_requests) {
+    prefills_.OnOutput(request_id);
     running_.HandleFinished(request_id);
   }
   if (outputs.scheduler_stats && !is_predecessor) {
@@ -243,6 +249,7 @@ void EngineClient::HandleReady(int seat, const wire::EngineCoreReadyResponse& re
   health_.OnReady(engine_index, response);
   balancer_.OnReady(engine_index);
   prefixes_.Reset(engine_index, response.num_gpu_blocks);
+  prefills_.OnReady(engine_index, response.num_gpu_blocks, response.block_size);
   if (on_engine_ready_) on_engine_ready_(engine_index);
   if (on_health_change_) on_health_change_();
   ResumeWaiting();  // before requests that are newer
@@ -253,11 +260,13 @@ void EngineClient::HandleTakeOver(int engine_index, int seat,
   const int predecessor = Predecessor(engine_index, options_.num_engines);
   seats_[static_cast<size_t>(engine_index)] = seat;
   running_.MakePredecessor(engine_index);
+  prefills_.OnTakenOver(engine_index);
   calls_.Rename(engine_index, predecessor);
   health_.OnReady(engine_index, response);
   health_.OnProbeReply(engine_index);  // the one that is open went to the predecessor
   balancer_.OnReady(engine_index);
   prefixes_.Reset(engine_index, response.num_gpu_blocks);
+  prefills_.OnReady(engine_index, response.num_gpu_blocks, response.block_size);
   const int64_t num_moved =
       resumption_.OnTakenOver(engine_index, response.max_model_len, thread_.clock->Monotonic());
   const int64_t num_left = running_.num_per_engine()[static_cast<size_t>(predecessor)];
@@ -354,7 +363,8 @@ void EngineClient::WatchDeadline() {
 
 std::string EngineClient::DebugString() const {
   std::string text = "client " + std::to_string(options_.client_index) + ": " +
-                     std::to_string(running_.size()) + " running\n";
+                     std::to_string(running_.size()) + " running, " +
+                     std::to_string(prefills_.num_waiting()) + " prompts wait\n";
   for (int i = 0; i < options_.num_engines; ++i) {
     const Status ready = health_.CheckReady(i);
     text += "  engine " + std::to_string(i) +

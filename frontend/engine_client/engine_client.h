@@ -15,8 +15,8 @@
 // its next message. The failure of a prefill ends no request.
 //
 // With prefill engines a prompt of prefill_min_tokens and more that the decoding engine does not
-// have goes to one of them first. All engines are whole ones: without one that decodes, prefill
-// engines run whole requests.
+// have goes to one of them first, or waits here until they have room for its KV. All engines are
+// whole ones: without one that decodes, prefill engines run whole requests.
 
 #include <cstdint>
 #include <functional>
@@ -75,7 +75,8 @@ class EngineClient {
   ~EngineClient();
 
   // Sends the request to the least loaded engine (or to request.data_parallel_rank), or its prompt
-  // to the least loaded prefill engine, and returns that engine's index. Sets client_index, and the
+  // to the least loaded prefill engine, and returns the index of that engine, or of one for which
+  // the prompt waits. Sets client_index, and the
   // seed of a request for one of our engines that has none, so that another engine makes the same
   // draws. *sink must live until its last call or Abort. ALREADY_EXISTS: the id is running.
   // UNAVAILABLE: no engine, or one that takes nothing. RESOURCE_EXHAUSTED: too many.
@@ -169,8 +170,8 @@ class EngineClient {
     wire::EngineCoreReadyResponse response;
     Status why;
   };
-  // Aborts made while one of these lives are sent together when the last one ends; then requests
-  // that wait for an engine are sent, if one takes them.
+  // Aborts made while one of these lives are sent together when the last one ends, after
+  // requests and before prompts that wait for an engine, if one takes them.
   class Batch;
 
   void Register();
@@ -198,12 +199,17 @@ class EngineClient {
   using Prefix = std::vector<uint64_t>;  // hashes of a prompt's blocks; empty: not used
   Status CheckAdmits(const Choices& choices) const;
   StatusOr<int> ChooseEngine(std::optional<int> rank, const Prefix& prefix);
-  // One of ours.
-  StatusOr<int> ChoosePrefillEngine(const Prefix& prefix, std::optional<int> not_this);
+  // A prefill engine, one of ours.
+  bool TakesPrompts(int engine_index) const;
+  std::optional<int> FirstPrefillEngine() const;
+  // As Prefills asks for it.
+  StatusOr<int> ChoosePrefillEngine(const wire::EngineCoreRequest& choice,
+                                    std::optional<int> failed,
+                                    const std::function<bool(int)>& admits);
   bool NeedsPrefill(const Choices& choices, int engine_index, const Prefix& prefix) const;
   void FillIn(Choices* choices, bool is_ours);
-  void BeginPrefill(Choices choices, const std::vector<OutputSink*>& sinks, int engine_index);
-  void GoOn(const std::vector<RequestId>& ids, const wire::RawValue& params);
+  int BeginPrefill(Choices choices, const std::vector<OutputSink*>& sinks, int engine_index);
+  KvReaders GoOn(const std::vector<RequestId>& ids, const wire::RawValue& params);
   void SendChoices(const std::vector<wire::EngineCoreRequest*>& choices, int engine_index);
   void SendAdd(const wire::EngineCoreRequest& request, int engine_index);
   Prefix HashPrefix(const wire::EngineCoreRequest& request) const;

@@ -44,11 +44,8 @@ StatusOr<int> EngineClient::SubmitChoices(Choices choices, const std::vector<Out
   const bool is_ours = health_.is_ours(engine_index);
   FillIn(&choices, is_ours);
   if (NeedsPrefill(choices, engine_index, prefix)) {
-    const StatusOr<int> prefill_engine = ChoosePrefillEngine(prefix, std::nullopt);
-    if (prefill_engine.ok()) {
-      BeginPrefill(std::move(choices), sinks, *prefill_engine);
-      return *prefill_engine;
-    }
+    const std::optional<int> prefill_engine = FirstPrefillEngine();
+    if (prefill_engine) return BeginPrefill(std::move(choices), sinks, *prefill_engine);
   }
   std::vector<wire::EngineCoreRequest*> pointers;
   for (wire::EngineCoreRequest& choice : choices) {
@@ -117,12 +114,34 @@ StatusOr<int> EngineClient::ChooseEngine(std::optional<int> rank, const Prefix& 
 
 // ---- Prompts that another engine computes ----
 
-StatusOr<int> EngineClient::ChoosePrefillEngine(const Prefix& prefix, std::optional<int> not_this) {
-  EngineBalancer::Wish wish = {.role = EngineRole::kPrefill, .not_this = not_this};
+bool EngineClient::TakesPrompts(int engine_index) const {
+  return health_.CheckTakesRequests(engine_index).ok() && health_.is_ours(engine_index);
+}
+
+std::optional<int> EngineClient::FirstPrefillEngine() const {
+  for (int i = 0; i < options_.num_prefill_engines; ++i) {
+    if (TakesPrompts(i)) return i;
+  }
+  return std::nullopt;
+}
+
+StatusOr<int> EngineClient::ChoosePrefillEngine(const wire::EngineCoreRequest& choice,
+                                                std::optional<int> failed,
+                                                const std::function<bool(int)>& admits) {
+  bool one_takes = false, one_is_admitted = false;
+  for (int i = 0; i < options_.num_prefill_engines; ++i) {
+    if (i == failed || !TakesPrompts(i)) continue;
+    one_takes = true;
+    one_is_admitted |= admits(i);
+  }
+  if (!one_takes) return UnavailableError("no other prefill engine takes requests");
+  if (!one_is_admitted) return ResourceExhaustedError("all prefill engines hold KV for others");
+  EngineBalancer::Wish wish = {.role = EngineRole::kPrefill, .admits = [&](int index) {
+                                 return index != failed && TakesPrompts(index) && admits(index);
+                               }};
+  const Prefix prefix = HashPrefix(choice);
   if (!prefix.empty()) wish.num_cached = prefixes_.NumCached(prefix);
-  StatusOr<int> engine = balancer_.Choose(wish, health_, running_.num_per_engine());
-  const bool is_foreign = engine.ok() && !health_.is_ours(*engine);
-  return is_foreign ? UnavailableError("another program's engine") : engine;
+  return balancer_.Choose(wish, health_, running_.num_per_engine());
 }
 
 bool EngineClient::NeedsPrefill(const Choices& choices, int engine_index,
@@ -138,20 +157,21 @@ bool EngineClient::NeedsPrefill(const Choices& choices, int engine_index,
          running_.HasRoomFor(choices);
 }
 
-void EngineClient::BeginPrefill(Choices choices, const std::vector<OutputSink*>& sinks,
-                                int engine_index) {
+int EngineClient::BeginPrefill(Choices choices, const std::vector<OutputSink*>& sinks,
+                               int engine_index) {
   std::vector<RequestId> ids;
   for (size_t i = 0; i < choices.size(); ++i) {
     ids.push_back(choices[i].request_id);
     running_.Add(std::move(choices[i]), kNoEngine, /*can_resume=*/true, sinks[i]);
   }
-  prefills_.Begin(std::move(ids), engine_index);
+  return prefills_.Begin(std::move(ids), engine_index);
 }
 
 Prefills::Calls EngineClient::PrefillCalls() {
   return {.choose_engine =
-              [this](const wire::EngineCoreRequest& choice, int failed) {
-                return ChoosePrefillEngine(HashPrefix(choice), failed);
+              [this](const wire::EngineCoreRequest& choice, std::optional<int> failed,
+                     const std::function<bool(int)>& admits) {
+                return ChoosePrefillEngine(choice, failed, admits);
               },
           .send =
               [this](const wire::EngineCoreRequest& prefill, int engine_index) {
@@ -161,15 +181,15 @@ Prefills::Calls EngineClient::PrefillCalls() {
                 WatchEngines();
               },
           .go_on = [this](const std::vector<RequestId>& ids,
-                          const wire::RawValue& params) { GoOn(ids, params); }};
+                          const wire::RawValue& params) { return GoOn(ids, params); }};
 }
 
-void EngineClient::GoOn(const std::vector<RequestId>& ids, const wire::RawValue& params) {
+KvReaders EngineClient::GoOn(const std::vector<RequestId>& ids, const wire::RawValue& params) {
   std::vector<RunningRequest*> running;
   for (const RequestId& id : ids) {
     if (RunningRequest* const one = running_.Find(id)) running.push_back(one);
   }
-  if (running.empty()) return;
+  if (running.empty()) return {};
   const Prefix prefix = HashPrefix(running.front()->request);
   const StatusOr<int> engine = ChooseEngine(std::nullopt, prefix);
   if (!engine.ok() || !health_.is_ours(*engine)) {
@@ -180,15 +200,21 @@ void EngineClient::GoOn(const std::vector<RequestId>& ids, const wire::RawValue&
         resumption_.WaitForEngine(id, why, thread_.clock->Monotonic());
       }
     }
-    return WatchDeadline();
+    WatchDeadline();
+    return {};
   }
   const bool loads = !params.is_nil() && !balancer_.is_prefill_engine(*engine);
+  KvReaders readers;
   std::vector<wire::EngineCoreRequest*> choices;
   std::vector<wire::RawValue> extra_args;  // as they are if the request is sent again
   for (RunningRequest* const one : running) {
     wire::RawValue& args = one->request.sampling_params.extra_args;
     extra_args.push_back(args);
-    if (loads) args = WithKvTransferParams(args, params);
+    if (loads) {
+      args = WithKvTransferParams(args, params);
+      readers.engine_index = *engine;
+      readers.sent_ids.push_back(one->request.request_id);
+    }
     choices.push_back(&one->request);
     balancer_.OnSubmit(*engine, std::nullopt);
     running_.JoinEngine(one, *engine);
@@ -202,6 +228,7 @@ void EngineClient::GoOn(const std::vector<RequestId>& ids, const wire::RawValue&
   for (const RequestId& id : ids) {
     if (RunningRequest* const one = running_.Find(id)) one->sink->OnEngineChange(*engine);
   }
+  return readers;
 }
 
 // ---- After a death ----

@@ -19,6 +19,8 @@ class OutputSink {
   // A prefill engine has computed the prompt: its last output, whose token is not the request's.
   virtual void OnPrefilled([[maybe_unused]] const wire::EngineCoreOutput& output,
                            [[maybe_unused]] double timestamp) {}
+  // The frontend had kept its prompt back; a prefill engine has it now.
+  virtual void OnWaited() {}
   // This engine goes on with the request, because the one before died or has only computed the
   // prompt: outputs continue where they ended.
   virtual void OnEngineChange([[maybe_unused]] int engine_index) {}

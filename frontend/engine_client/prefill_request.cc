@@ -37,8 +37,8 @@ wire::RawValue ParamsOfPrefill() {
 bool CanPrefillElsewhere(const wire::EngineCoreRequest& request) {
   const wire::SamplingParams& sampling = request.sampling_params;
   const bool generates = request.pooling_params.is_nil() && !request.abort_immediately;
-  const bool has_its_kv_moved = request.prompt_embeds.is_nil() && request.lora_request.is_nil() &&
-                                !sampling.skip_reading_prefix_cache.value_or(false);
+  const bool has_its_kv_moved =
+      request.prompt_embeds.is_nil() && !sampling.skip_reading_prefix_cache.value_or(false);
   const bool shows_prompt =
       sampling.prompt_logprobs.has_value() || !sampling.prompt_logprob_token_ids.is_nil();
   if (!generates || !has_its_kv_moved || shows_prompt || request.resumable) return false;

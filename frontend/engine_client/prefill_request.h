@@ -9,8 +9,8 @@
 namespace tandem {
 
 // Whether another engine may compute this request's prompt: nothing of the prompt is part of the
-// output, connectors move its KV (that of adapters and embeddings stays where it is), and the
-// client has not said where it goes.
+// output, connectors move its KV (that of embeddings stays where it is), and the client has not
+// said where it goes.
 bool CanPrefillElsewhere(const wire::EngineCoreRequest& request);
 
 // The same prompt, and one token whose choice costs nothing: stop conditions, constraints and

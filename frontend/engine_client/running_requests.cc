@@ -212,6 +212,10 @@ void RunningRequests::QueueAbort(const RunningRequest& running) {
   aborts_[static_cast<size_t>(running.engine_index)].push_back(running.request.request_id);
 }
 
+void RunningRequests::QueueAbort(int engine_index, const RequestId& sent_id) {
+  aborts_[static_cast<size_t>(engine_index)].push_back(sent_id);
+}
+
 void RunningRequests::QueueAborts(int engine_index) {
   for (const auto& [request_id, running] : running_) {
     if (running.engine_index == engine_index) QueueAbort(running);

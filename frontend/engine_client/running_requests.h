@@ -105,6 +105,8 @@ class RunningRequests {
   // Queues aborts of all requests that the engine has, which may read them one day, without ending
   // them.
   void QueueAborts(int engine_index);
+  // Of a request that has ended here; the engine may still keep something for it.
+  void QueueAbort(int engine_index, const RequestId& sent_id);
   // The sent ids aborted on an engine since the last call.
   wire::AbortRequest TakeAborts(int engine_index);
 

@@ -11,9 +11,10 @@
 // A preemption before the first token therefore lands in prefill and TTFT, one after it in decode,
 // inference and the inter-token latency; never in the queue. An interval with an end that was never
 // stamped (the request was not scheduled) is not observed.
-// Where one engine computes the prompt and another one goes on, queue is the first one's, and what
-// lies between the two (the hand-over, the second one's queue) is part of prefill, likewise moved
-// into the time of the first. Each counts the prompt tokens that it computed, found or was handed.
+// Where one engine computes the prompt and another one goes on, queue is the first one's, after the
+// time for which the frontend kept the prompt back, by its own clock. What lies between the two
+// engines (the hand-over, the second one's queue) is part of prefill, likewise moved into the time
+// of the first. Each counts the prompt tokens that it computed, found or was handed.
 // When an engine dies and another goes on with the request, the frontend's clock measures the gap,
 // and the stamps of the new engine are moved into the time of the first: the pause lands in the
 // inter-token latency, decode and inference.
@@ -71,6 +72,7 @@ class RequestStats {
     int64_t num_prompt_tokens = 0;
     int64_t max_tokens = 0;  // resolved
     TraceId trace_id = {};   // not set: not traced
+    double submitted = 0;    // frontend's clock
   };
   // The n choices of a prompt share `fan_out`, which must outlive this.
   RequestStats(EngineMetrics* metrics, StepTokens* step, FanOutStats* fan_out, Request request)
@@ -88,6 +90,8 @@ class RequestStats {
   // The engine has only computed the prompt. prompt: by one choice of a prompt.
   void OnPrefilled(double engine_time, double now, const std::optional<PromptCounts>& prompt);
   void OnFinished(FinishedReason reason, double now);
+  // It had waited in the frontend, and an engine has it now.
+  void OnWaited(double now) { waited_s_ = std::max(0.0, now - request_.submitted); }
   // Another engine goes on with the request and counts what happens from now on.
   void OnEngineChange(EngineMetrics* metrics, StepTokens* step);
   // It had NaN or infinite logits, now or in an earlier output.
@@ -98,7 +102,10 @@ class RequestStats {
   void OnClientAbort();
 
   // For the request's log line; empty when an end was never stamped.
-  std::optional<double> queue_s() const { return Interval(queued_, scheduled_); }
+  std::optional<double> queue_s() const {
+    const std::optional<double> in_engine = Interval(queued_, scheduled_);
+    return in_engine ? std::optional(waited_s_ + *in_engine) : std::nullopt;
+  }
   std::optional<double> prefill_s() const { return Interval(scheduled_, first_token_); }
   std::optional<double> decode_s() const { return Interval(first_token_, last_token_); }
   std::optional<double> inference_s() const { return Interval(scheduled_, last_token_); }
@@ -128,6 +135,7 @@ class RequestStats {
   bool is_prefilled_ = false;
   bool is_engine_new_ = false;  // its first token has not arrived
   double engine_time_shift_ = 0;
+  double waited_s_ = 0;  // in the frontend
   std::optional<double> time_to_first_token_;
   int num_preemptions_ = 0;
   int64_t num_generation_tokens_ = 0;

@@ -11,10 +11,12 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
+from pair import LIMIT, MODEL, Pair, bin_dir, is_alive, wait_for
+from peft_adapter import write_adapter
 from replicas_test import engines_of
 from speculation_test import text_of
 
@@ -129,6 +131,79 @@ class Roles(unittest.TestCase):
                                  capture_output=True, text=True, timeout=LIMIT)
             self.assertEqual(run.returncode, 2, flags)
             self.assertIn(word, run.stderr)
+
+
+class Overload(unittest.TestCase):
+    """Of 64 blocks an engine has 32 for prompts of others; a prompt has 10, 9 of which are handed over."""
+    SMALL = ("--block-size", "32", "--max-model-len", "512", "--num-gpu-blocks-override", "64", "--threads", "1")
+    NUM_REQUESTS = 30  # five times what the decoding engine has room for
+    NUM_AHEAD = 3      # prompts that the prefill engine has room for
+
+    def body(self, number):
+        return {"prompt": prompt_of(100 + number, 310), "max_tokens": 9, "temperature": 0, "ignore_eos": True}
+
+    def test_no_prompt_is_computed_twice(self):
+        with Pair(*self.SMALL) as server:
+            expected = [answer(server, self.body(number)) for number in range(self.NUM_REQUESTS)]
+        with Pair(*self.SMALL, *ROLES) as server, concurrent.futures.ThreadPoolExecutor(self.NUM_REQUESTS) as pool:
+            decoding = engines_of(server)[DECODE]
+            os.kill(decoding, signal.SIGSTOP)
+            self.addCleanup(lambda: is_alive(decoding) and os.kill(decoding, signal.SIGCONT))
+            left = [self.leave_later(server, number) for number in range(50, 54)]
+            answers = [pool.submit(answer, server, self.body(number)) for number in range(self.NUM_REQUESTS)]
+
+            def waiting(engine):
+                return count(server, "vllm:num_requests_waiting", engine)
+
+            num_all = self.NUM_REQUESTS + len(left)
+            wait_for(lambda: waiting(DECODE) == self.NUM_AHEAD, "as many are handed over as there is room for")
+            wait_for(lambda: waiting(PREFILL) == num_all - self.NUM_AHEAD, "the others wait")
+            for connection in left:
+                connection.close()
+            os.kill(decoding, signal.SIGCONT)
+            self.assertEqual([each.result() for each in answers], expected)
+            source = "vllm:prompt_tokens_by_source_total"
+            self.assertEqual(count(server, source, DECODE, source="local_compute"), 22 * self.NUM_REQUESTS)
+            self.assertEqual(count(server, source, DECODE, source="external_kv_transfer"), 288 * self.NUM_REQUESTS)
+            self.assertEqual(server.total("vllm:num_preemptions_total"), 0)
+            wait_for(lambda: count(server, "vllm:kv_cache_usage_perc", PREFILL) == 0, "all leases have ended")
+            for words in ("KV of request", "had to make room", "expired without", "prefill failed"):
+                self.assertNotIn(words, server.log)
+
+    def leave_later(self, server, number):
+        connection = server.connect()
+        connection.request("POST", "/v1/completions", json.dumps({**self.body(number), "stream": True}),
+                           {"Content-Type": "application/json"})
+        return connection
+
+
+class Adapters(unittest.TestCase):
+    def test_prompts_of_adapters_are_handed_over(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = write_adapter(pathlib.Path(folder) / "a", 1)
+            flags = (*SIZES, "--enable-lora", "--enable-runtime-lora", "--served-model-name", "m",
+                     "--lora-modules", f"a={path}")
+            asked = [{**body, "model": "a"} for _, body in bodies()[:4]]
+            with Pair(*flags) as server:
+                expected = [answer(server, body) for body in asked]
+                base = answer(server, {**asked[0], "model": "m"})
+            self.assertNotEqual(base, expected[0])
+            with Pair(*flags, *ROLES) as server:
+                def loaded():
+                    return count(server, "vllm:external_prefix_cache_hits_total", DECODE)
+
+                self.assertEqual([answer(server, body) for body in asked], expected)
+                self.assertEqual(loaded(), 6 * 288)  # each choice its own
+                self.assertEqual(answer(server, {**asked[0], "model": "m"}), base)
+                self.assertEqual(loaded(), 7 * 288)
+                # Other weights of the name, of which both engines have no block.
+                write_adapter(path, 2)
+                self.assertEqual(server.post("/v1/load_lora_adapter", {
+                    "lora_name": "a", "lora_path": str(path), "load_inplace": True})[0], 200)
+                other = answer(server, asked[0])
+                self.assertNotIn(other, (base, expected[0]))
+                self.assertEqual(loaded(), 8 * 288)
+                self.assertNotIn("KV of request", server.log)
 
 
 class Deaths(unittest.TestCase):

@@ -160,9 +160,9 @@ TEST_CASE("engine_balancer: engines of a role take turns among themselves") {
     }
   }
   CHECK(choose({.rank = 1}) == 1);
-  CHECK(choose({.role = EngineRole::kPrefill, .not_this = 0}) == 1);
+  CHECK(choose({.role = EngineRole::kPrefill, .admits = [](int i) { return i != 0; }}) == 1);
   health.OnLost(1, UnavailableError("gone"));
-  CHECK(choose({.role = EngineRole::kPrefill, .not_this = 0}) == -1);
+  CHECK(choose({.role = EngineRole::kPrefill, .admits = [](int i) { return i != 0; }}) == -1);
   CHECK(choose(prefill) == 0);
   CHECK((balancer.is_prefill_engine(1) && !balancer.is_prefill_engine(2)));
 }

@@ -181,8 +181,63 @@ TEST_CASE("engine_routing: without an engine that decodes, prefill engines run w
   CHECK(whole.request_id == "b");
   CHECK(whole.sampling_params.max_tokens == 9);
   CHECK(whole.sampling_params.extra_args.is_nil());  // its own cache has the prompt
+  CHECK(setup.engine(0).Next<wire::AbortRequest>() == wire::AbortRequest{"b~p1"});  // its lease
   setup.Submit("c", &c, 0);
   CHECK(setup.NextId(0) == "c");
+}
+
+// Of the 100 blocks of 16 tokens that engine 0 has, 50 may be for others.
+constexpr size_t kThirtyBlocks = 30 * 16 + 1;
+
+TEST_CASE("engine_routing: a prompt waits until the KV of those before it has been read") {
+  Roles setup;
+  Sink a, b, c;
+  setup.Submit("a", &a, 0, kThirtyBlocks);
+  setup.Submit("b", &b, 0, kThirtyBlocks);
+  setup.Submit("c", &c, 0);  // it would have room, but b came first
+  CHECK(setup.NextId(0) == "a~p1");
+  CHECK(setup.client.num_inflight() == 3);
+  setup.EndPrefill("a~p1");
+  setup.shard.RunUntil([&] { return !a.engines.empty(); });
+  CHECK(setup.NextId(1) == "a");
+  CHECK(setup.client.DebugString().find("2 prompts wait") != std::string::npos);
+  SECTION("its reader has it") {
+    setup.engine(1).Step({"a"});
+    setup.shard.RunUntil([&] { return a.num_calls == 1; });
+  }
+  SECTION("its client has left, and the reader knows") {
+    setup.client.Abort("a");
+    CHECK(setup.engine(1).Next<wire::AbortRequest>() == wire::AbortRequest{"a"});
+    CHECK(setup.client.DebugString().find("2 prompts wait") != std::string::npos);
+    EngineCoreOutputs end;
+    end.engine_index = 1;
+    end.finished_requests = {"a"};
+    setup.engine(1).endpoint.Send(0, std::move(end));
+    setup.shard.RunUntil(
+        [&] { return setup.client.DebugString().find("0 prompts wait") != std::string::npos; });
+  }
+  SECTION("its reader dies") {
+    setup.Kill(1);
+    CHECK(setup.engine(0).Next<wire::AbortRequest>() == wire::AbortRequest{"a~p1"});
+    CHECK(setup.NextId(0) == "a~1");  // the whole request: nobody decodes
+  }
+  CHECK(setup.NextId(0) == "b~p1");
+  CHECK(setup.NextId(0) == "c~p1");
+}
+
+TEST_CASE(
+    "engine_routing: prompts that wait for a dead engine are computed where they are decoded") {
+  Roles setup;
+  Sink a, b;
+  setup.Submit("a", &a, 0, kThirtyBlocks);
+  setup.Submit("b", &b, 0, kThirtyBlocks);
+  CHECK(setup.NextId(0) == "a~p1");
+  setup.Kill(0);
+  CHECK(setup.NextId(1) == "a");
+  const auto request = setup.engine(1).Next<wire::EngineCoreRequest>();
+  CHECK(request.request_id == "b");
+  CHECK(request.sampling_params.extra_args.is_nil());
+  CHECK(b.engines == std::vector<int>{1});
 }
 
 TEST_CASE("engine_routing: a request that no engine takes waits for one") {

@@ -25,6 +25,7 @@ struct Sink final : OutputSink {
   void OnEngineChange(int engine_index) override {
     calls.push_back("engine " + std::to_string(engine_index));
   }
+  void OnWaited() override { calls.push_back("waited"); }
   void OnPrefilled(const wire::EngineCoreOutput&, double timestamp) override {
     calls.push_back("prefilled " + std::to_string(static_cast<int>(timestamp)));
     if (during_prefilled) during_prefilled();
@@ -36,11 +37,13 @@ struct Sink final : OutputSink {
 
 // Engines 0 and 1 compute prompts.
 struct Setup {
-  Setup() : running(3, 1000), prefills(&running, Calls()) {}
+  Setup() : running(3, 1000), prefills(&running, 1, Calls()) {}
   Prefills::Calls Calls() {
-    return {.choose_engine = [this](const wire::EngineCoreRequest&, int failed) -> StatusOr<int> {
-              if (!others_live) return UnavailableError("none");
-              return 1 - failed;
+    return {.choose_engine = [this](const wire::EngineCoreRequest&, std::optional<int> failed,
+                                    const std::function<bool(int)>& admits) -> StatusOr<int> {
+              const int engine = failed ? 1 - *failed : 0;
+              if (engine == 1 && !others_live) return UnavailableError("none");
+              return admits(engine) ? StatusOr<int>(engine) : ResourceExhaustedError("full");
             },
             .send =
                 [this](const wire::EngineCoreRequest& prefill, int engine) {
@@ -49,9 +52,11 @@ struct Setup {
                 },
             .go_on =
                 [this](const std::vector<RequestId>& ids, const wire::RawValue& params) {
+                  const bool loads = !params.is_nil() && decoding_one_lives;
                   for (const RequestId& id : ids) {
-                    events.push_back(id + (params.is_nil() ? " computes" : " loads"));
+                    events.push_back(id + (loads ? " loads" : " computes"));
                   }
+                  return loads ? KvReaders{2, ids} : KvReaders{};
                 }};
   }
   void Begin(const std::vector<RequestId>& ids) {
@@ -61,7 +66,12 @@ struct Setup {
       request.prompt_token_ids = {1, 2, 3};
       running.Add(std::move(request), kNoEngine, /*can_resume=*/true, &sinks[id]);
     }
-    prefills.Begin(ids, 0);
+    CHECK(prefills.Begin(ids, 0) == 0);
+  }
+  // It is an output of the engine that decodes.
+  void Read(const RequestId& id) {
+    prefills.OnOutput(id);
+    prefills.SendWaiting();
   }
   void Output(const std::string& id, std::optional<wire::FinishReason> reason, bool has_kv = true) {
     wire::EngineCoreOutput output;
@@ -84,6 +94,7 @@ struct Setup {
   std::map<RequestId, Sink> sinks;
   Words events;
   bool others_live = true;
+  bool decoding_one_lives = true;
   Prefills prefills;
 };
 
@@ -145,7 +156,7 @@ TEST_CASE("prefills: one that fails is tried once more, then the prompt is compu
   SECTION("the engine dies") {
     setup.prefills.OnLost(0, UnavailableError("dead"));
     CHECK(setup.Take() == Words{"a~p2@1", "b~p2@1"});
-    CHECK(setup.sinks["a"].calls == Words{"engine 1"});
+    CHECK(setup.sinks["a"].calls == Words{"engine 1", "waited"});
     setup.Output("a~p1", kLength);  // of the dead one
     CHECK(setup.Take().empty());
     setup.prefills.OnLost(1, UnavailableError("dead"));
@@ -184,11 +195,87 @@ TEST_CASE("prefills: without KV the prompt is computed where it is decoded") {
   CHECK(setup.sinks["a"].calls == Words{"prefilled 7"});
 }
 
+// Of prompts with two blocks for others; there is room for two such prompts.
+struct SmallSetup : Setup {
+  SmallSetup() {
+    prefills.OnReady(0, 9, 1);
+    for (const char* id : {"a", "b", "c", "d"}) Begin({id});
+    CHECK(Take() == Words{"a~p1@0", "b~p1@0"});
+    CHECK(prefills.num_waiting() == 2);
+  }
+};
+
+TEST_CASE("prefills: prompts wait in order of arrival until the KV of others has been read") {
+  SmallSetup setup;
+  setup.Output("b~p1", kLength);
+  setup.Output("a~p1", kLength);
+  setup.prefills.SendWaiting();
+  CHECK(setup.Take() == Words{"b loads", "a loads"});
+  setup.Read("b");
+  CHECK(setup.Take() == Words{"c~p1@0"});
+  CHECK(setup.sinks["c"].calls == Words{"waited"});
+  setup.Read("b");  // its second output
+  CHECK(setup.Take().empty());
+  setup.Output("c~p1", kLength);
+  setup.Read("a");
+  CHECK(setup.Take() == Words{"c loads", "d~p1@0"});
+  CHECK(setup.prefills.num_waiting() == 0);
+}
+
+TEST_CASE("prefills: what ends without a reader makes room") {
+  SmallSetup setup;
+  SECTION("a prefill that nobody waits for") {
+    setup.running.Abort("a");
+    setup.prefills.ForgetEnded();
+    setup.prefills.SendWaiting();
+    CHECK(setup.Take() == Words{"c~p1@0"});
+  }
+  SECTION("one that fails, and has to wait for another engine") {
+    setup.others_live = false;
+    setup.Error("a~p1", "internal_error");
+    CHECK(setup.Take() == Words{"a computes"});
+    setup.prefills.SendWaiting();
+    CHECK(setup.Take() == Words{"c~p1@0"});
+  }
+  SECTION("one whose KV nobody reads is given up") {
+    setup.decoding_one_lives = false;
+    setup.Output("a~p1", kLength);
+    setup.prefills.SendWaiting();
+    CHECK(setup.Take() == Words{"a computes", "c~p1@0"});
+    CHECK(setup.running.TakeAborts(0) == wire::AbortRequest{"a~p1"});
+  }
+  SECTION("one whose reader dies is given up") {
+    setup.Output("a~p1", kLength);
+    setup.prefills.OnLost(2, UnavailableError("dead"));
+    setup.prefills.SendWaiting();
+    CHECK(setup.Take() == Words{"a loads", "c~p1@0"});
+    CHECK(setup.running.TakeAborts(0) == wire::AbortRequest{"a~p1"});
+  }
+}
+
+TEST_CASE("prefills: one that ended while it waited is not sent, and holds up no other") {
+  SmallSetup setup;
+  setup.running.Abort("c");
+  setup.prefills.ForgetEnded();
+  setup.Output("a~p1", kLength);
+  setup.Read("a");
+  CHECK(setup.Take() == Words{"a loads", "d~p1@0"});
+}
+
+TEST_CASE("prefills: one that failed goes to another engine before those that wait") {
+  SmallSetup setup;
+  for (const char* id : {"a~p1", "b~p1"}) setup.Output(id, wire::FinishReason::kAbort);
+  CHECK(setup.Take() == Words{"a~p2@1", "c~p1@0", "b~p2@1", "d~p1@0"});
+  CHECK(setup.sinks["a"].calls == Words{"engine 1", "waited"});
+  CHECK(setup.sinks["c"].calls == Words{"waited"});
+}
+
 wire::EngineCoreRequest Request() {
   wire::EngineCoreRequest request;
   request.request_id = "r";
   request.prompt_token_ids = {1, 2, 3};
   request.cache_salt = "salt";
+  request.lora_request.packed = "\x90";
   request.sampling_params.max_tokens = 50;
   request.sampling_params.min_tokens = 10;
   request.sampling_params.stop_token_ids = {4};
@@ -206,6 +293,7 @@ TEST_CASE("prefill request: the prompt as it is, one token, no constraints") {
   CHECK(prefill.request_id == "p");
   CHECK(prefill.prompt_token_ids == request.prompt_token_ids);
   CHECK(prefill.cache_salt == request.cache_salt);
+  CHECK(prefill.lora_request == request.lora_request);
   wire::SamplingParams expected;
   expected.temperature = 0;
   expected.ignore_eos = true;
@@ -223,7 +311,6 @@ TEST_CASE("prefill request: which prompts stay with the engine that decodes") {
   wire::EngineCoreRequest request = Request();
   SECTION("pools") { request.pooling_params.packed = "\x90"; }
   SECTION("embeddings") { request.prompt_embeds.packed = "\x90"; }
-  SECTION("an adapter") { request.lora_request.packed = "\x90"; }
   SECTION("shows its prompt") { request.sampling_params.prompt_logprobs = 1; }
   SECTION("reads no prefix") { request.sampling_params.skip_reading_prefix_cache = true; }
   SECTION("the client has chosen") {

@@ -766,7 +766,11 @@ TEST_CASE("one engine computes the prompt and another decodes: the request count
   StepTokens prefill_step{&metrics.engine(0)}, decode_step{&metrics.engine(1)};
   FanOutStats fan_out(&metrics.engine(1), 1);
   RequestStats request(&metrics.engine(0), &prefill_step, &fan_out,
-                       {.arrival = kFrontendClock, .num_prompt_tokens = 10, .max_tokens = 20});
+                       {.arrival = kFrontendClock,
+                        .num_prompt_tokens = 10,
+                        .max_tokens = 20,
+                        .submitted = kFrontendClock + 0.25});
+  request.OnWaited(kFrontendClock + 0.75);
   request.OnEvent(RequestEvent::kQueued, kEngineClock);
   request.OnEvent(RequestEvent::kScheduled, kEngineClock + 1);
   request.OnPrefilled(kEngineClock + 4, kFrontendClock + 5, PromptCounts{8, 2, 0});
@@ -796,7 +800,7 @@ TEST_CASE("one engine computes the prompt and another decodes: the request count
   CHECK(value("vllm:iteration_tokens_total_count", "1") == 2);
   CHECK(value("vllm:generation_tokens_total", "0") == 0);
   CHECK(value("vllm:time_to_first_token_seconds_sum", "1") == Approx(7));
-  CHECK(value("vllm:request_queue_time_seconds_sum", "1") == Approx(1));
+  CHECK(value("vllm:request_queue_time_seconds_sum", "1") == Approx(0.5 + 1));
   // 3 in the first engine, 2 by the frontend's clock until the other one's first token.
   CHECK(value("vllm:request_prefill_time_seconds_sum", "1") == Approx(5));
   CHECK(value("vllm:request_decode_time_seconds_sum", "1") == Approx(0.5));
