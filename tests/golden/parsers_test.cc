@@ -3,13 +3,12 @@
 // each time.
 
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
-#include <sstream>
 
 #include "frontend/parsers/message_parser.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>
 
@@ -28,11 +27,6 @@ struct Message {
   std::string content;
   std::vector<Call> calls;
 };
-
-Json ReadJson(const std::filesystem::path& path) {
-  std::ifstream file(path);
-  return Json::parse(file);
-}
 
 // Puts deltas together, and checks what every stream of them keeps to.
 class Assembler {
@@ -204,9 +198,10 @@ void CheckFamilies(const std::string& folder) {
   const std::filesystem::path path = std::string(TANDEM_GOLDEN_DIR) + "/parsers/" + folder;
   int num_cases = 0;
   for (const auto& entry : std::filesystem::directory_iterator(path)) {
-    const Json file = ReadJson(entry.path());
+    const Json file = ReadGzipJson(entry.path());
+    const std::string name = entry.path().filename();
     for (const Json& test : file["cases"]) {
-      CheckCase(entry.path().stem().string(), file["head"], test);
+      CheckCase(name.substr(0, name.find('.')), file["head"], test);
       ++num_cases;
     }
   }

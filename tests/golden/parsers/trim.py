@@ -25,7 +25,7 @@ for kind in ["tool_parsers", "reasoning_parsers"]:
         cases = [{key: case[key] for key in CASE_FIELDS if key in case} for case in full["cases"]]
         lines = ",\n".join(json.dumps(case, ensure_ascii=False) for case in cases)
         text = '{"head": ' + json.dumps(head, ensure_ascii=False) + ', "cases": [\n' + lines + "\n]}\n"
-        (target / path.name).write_text(text)
+        (target / f"{path.name}.gz").write_bytes(gzip.compress(text.encode(), mtime=0))
 
 ALL_REQUESTS = ["hermes", "glm45", "pythonic", "mistral", "gemma4"]
 SOME_REQUESTS = ["llama3_json", "longcat", "qwen3_coder", "deepseek_v3", "deepseek_v31", "deepseek_v32", "deepseek_v4",
