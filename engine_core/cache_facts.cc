@@ -24,6 +24,12 @@ bool HasFileTier(const KvTransferConfig& config) {
   return config.file_tier.has_value() || std::ranges::any_of(config.connectors, HasFileTier);
 }
 
+bool Loads(const KvTransferConfig& config) {
+  using Kind = KvTransferConfig::Connector;
+  if (config.connector == Kind::kMulti) return std::ranges::any_of(config.connectors, Loads);
+  return config.connector != Kind::kNone && config.loads;
+}
+
 std::string OffloadTiers(const KvTransferConfig& config) {
   std::string tiers(wire::offload::kPrimaryTier);
   if (HasFileTier(config)) tiers += "," + std::string(wire::offload::kFileTier);
@@ -44,6 +50,7 @@ std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetu
                                                 : std::optional<int64_t>();
   const int64_t num_drafts = limits.drafts.num_speculative_tokens;
   if (num_drafts > 0) add("tandem_num_speculative_tokens", num_drafts);
+  if (Loads(setup.kv_transfer)) add("tandem_loads_kv", true);
   if (setup.kv_transfer.Has(KvTransferConfig::Connector::kOffloading)) {
     add(std::string(wire::offload::kTiersFact).c_str(), OffloadTiers(setup.kv_transfer));
   }

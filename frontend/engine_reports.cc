@@ -21,6 +21,7 @@ EngineReports::EngineReports(Metrics* metrics, Shard* first_shard, double now)
       is_ready_(newest_.size()),
       was_ready_(is_ready_.size()) {
   for (int i = 0; i < metrics->num_engines(); ++i) {
+    kv_fetch_.emplace_back(metrics->engine(i).in);
     logs_.push_back(std::make_unique<StatsLog>(&metrics->engine(i), metrics->RankOf(i), now));
   }
 }
@@ -30,6 +31,7 @@ void EngineReports::RecordStats(int engine_index, const wire::SchedulerStats& st
   step_tokens->End();
   StatsLog& log = *logs_[static_cast<size_t>(engine_index)];
   log.RecordPrefix(stats.prefix_cache_stats);
+  log.RecordConnector(stats.connector_prefix_cache_stats);
   if (stats.spec_decoding_stats) log.RecordDrafts(*stats.spec_decoding_stats);
   if (first_shard_->OnThread()) return RecordInOrder(engine_index, stats, engine_time);
   first_shard_->Post([this, engine_index, report = stats, engine_time]() mutable {
@@ -45,6 +47,7 @@ void EngineReports::RecordInOrder(int engine_index, wire::SchedulerStats stats,
 
 void EngineReports::Record(int engine_index, const wire::SchedulerStats& stats) {
   metrics_->Record(engine_index, stats);
+  kv_fetch_[static_cast<size_t>(engine_index)].Record(stats.num_kv_fetch_reqs_by_stage);
   metrics_->adapter_info().Record(engine_index, stats, SystemClock().Unix());
 }
 
@@ -121,7 +124,7 @@ void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
   metrics_->adapter_info().SetMaxLoras(engine_index, info.supports_lora ? info.max_loras : 0,
                                        SystemClock().Unix());
   client.CallUtility(engine_index, wire::kCacheFactsMethod, {},
-                     [metrics = metrics_, engine_index, facts](const auto& reply) mutable {
+                     [this, metrics = metrics_, engine_index, facts](const auto& reply) mutable {
                        if (!reply.ok()) return;
                        AddFacts(*reply, &facts);
                        // How many drafts it verifies, if any: not a fact of the cache.
@@ -129,6 +132,9 @@ void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
                        if (!drafts.empty()) {
                          const auto count = ParseNumber<int64_t>(drafts.mapped());
                          metrics->ShowDrafts(engine_index, count.value_or(0));
+                       }
+                       if (!facts.extract("tandem_loads_kv").empty()) {
+                         kv_fetch_[static_cast<size_t>(engine_index)].Show();
                        }
                        const auto tiers = facts.extract(std::string(wire::offload::kTiersFact));
                        if (!tiers.empty()) metrics->offload(engine_index).Show(tiers.mapped());

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "frontend/metrics/kv_fetch_stages.h"
 #include "frontend/metrics/metrics.h"
 #include "frontend/metrics/newest_state.h"
 #include "frontend/metrics/request_stats.h"
@@ -46,9 +47,10 @@ class EngineReports {
   Shard* const first_shard_;
   std::vector<std::unique_ptr<StatsLog>> logs_;  // one per engine
   // First shard.
-  std::vector<NewestState> newest_;  // each engine
-  std::vector<bool> is_ready_;       // each engine
-  std::vector<bool> was_ready_;      // ever
+  std::vector<NewestState> newest_;      // each engine
+  std::vector<KvFetchStages> kv_fetch_;  // each engine
+  std::vector<bool> is_ready_;           // each engine
+  std::vector<bool> was_ready_;          // ever
   bool was_serving_ = false;
 };
 

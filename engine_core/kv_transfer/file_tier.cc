@@ -197,6 +197,14 @@ bool FileTier::StillReads(Promotion* promotion) {
 
 bool FileTier::IsStalled() const { return is_reading() && Now() - read_at_ > kMostStall; }
 
+int64_t FileTier::NumRead(const RequestId& id, std::span<const BlockHash> hashes) const {
+  const auto found = promotions_.find(id);
+  if (found == promotions_.end()) return 0;
+  const std::vector<BlockHash>& reads = found->second.reads;
+  const std::unordered_set<BlockHash, BlockLru::Bits> read(reads.begin(), reads.end());
+  return std::ranges::count_if(hashes, [&](const auto& hash) { return read.contains(hash); });
+}
+
 void FileTier::Forget(const RequestId& id) {
   const auto found = promotions_.find(id);
   if (found == promotions_.end()) return;

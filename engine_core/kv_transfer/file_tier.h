@@ -57,6 +57,8 @@ class FileTier {
 
   // Whether a request waits for blocks that follow its local prefix. hashes: all that follow.
   bool Awaits(const RequestId& id, std::span<const BlockHash> hashes);
+  // How many of these were read from files for the request.
+  int64_t NumRead(const RequestId& id, std::span<const BlockHash> hashes) const;
   // The request loads what is in host memory now, or has ended.
   void Forget(const RequestId& id);
 

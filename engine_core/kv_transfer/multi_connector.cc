@@ -25,6 +25,13 @@ std::optional<KvMatch> MultiConnector::Match(const Request& request, int32_t num
   return KvMatch{};
 }
 
+wire::CountsByName MultiConnector::Sources(const Request& request, int32_t num_local_tokens,
+                                           const KvMatch& match) const {
+  const auto found = chosen_.find(request.id());
+  if (found == chosen_.end()) return KvConnector::Sources(request, num_local_tokens, match);
+  return connectors_[found->second]->Sources(request, num_local_tokens, match);
+}
+
 void MultiConnector::OnAllocated(const Request& request, std::span<const BlockId> table,
                                  int32_t num_local_tokens, const KvMatch& match) {
   const auto found = chosen_.find(request.id());

@@ -23,6 +23,8 @@ class MultiConnector final : public InProcessConnector {
 
   bool OnAdded(const Request& request) override;
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
+  wire::CountsByName Sources(const Request& request, int32_t num_local_tokens,
+                             const KvMatch& match) const override;
   void OnAllocated(const Request& request, std::span<const BlockId> table, int32_t num_local_tokens,
                    const KvMatch& match) override;
   bool WillFreeBlocks() const override;

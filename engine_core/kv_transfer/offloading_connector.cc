@@ -98,6 +98,20 @@ size_t OffloadingConnector::RunInMemory(std::span<const BlockHash> hashes) const
   return static_cast<size_t>(std::ranges::find_if(hashes, is_missing) - hashes.begin());
 }
 
+// What files brought into host memory for this request counts as theirs.
+wire::CountsByName OffloadingConnector::Sources(const Request& request, int32_t num_local_tokens,
+                                                const KvMatch& match) const {
+  const auto hashes = std::span(request.block_hashes)
+                          .subspan(static_cast<size_t>(num_local_tokens / block_size_),
+                                   static_cast<size_t>(match.num_tokens / block_size_));
+  const int64_t num_read = files_ == nullptr ? 0 : files_->NumRead(request.id(), hashes);
+  wire::CountsByName sources;
+  const int64_t num_disk = num_read * block_size_;
+  if (num_disk < match.num_tokens) sources.emplace_back("host", match.num_tokens - num_disk);
+  if (num_disk > 0) sources.emplace_back("disk", num_disk);
+  return sources;
+}
+
 void OffloadingConnector::OnAllocated(const Request& request, std::span<const BlockId> table,
                                       int32_t num_local_tokens, const KvMatch& match) {
   if (match.num_tokens > 0) BeginLoad(request, table, num_local_tokens, match);

@@ -35,6 +35,8 @@ class OffloadingConnector final : public InProcessConnector {
       std::unique_ptr<BlockFolder> folder = nullptr);
 
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
+  wire::CountsByName Sources(const Request& request, int32_t num_local_tokens,
+                             const KvMatch& match) const override;
   void OnAllocated(const Request& request, std::span<const BlockId> table, int32_t num_local_tokens,
                    const KvMatch& match) override;
   bool WillFreeBlocks() const override { return num_stores_ > 0; }

@@ -49,6 +49,10 @@ class TandemConnector final : public InProcessConnector {
 
   bool OnAdded(const Request& request) override;
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
+  wire::CountsByName Sources(const Request& /*request*/, int32_t /*num_local_tokens*/,
+                             const KvMatch& match) const override {
+    return {{"p2p", match.num_tokens}};
+  }
   void OnAllocated(const Request& request, std::span<const BlockId> table, int32_t num_local_tokens,
                    const KvMatch& match) override;
   KvEnding OnFinished(const Request& request, wire::RequestStatus status,

@@ -75,6 +75,12 @@ class KvConnector {
   // other requests may overtake this one meanwhile. A load with the step leaves at least the last
   // token to compute. The result is not used for a request that reads no prefix.
   virtual std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) = 0;
+  // Where the tokens of this match lie, which is not empty, by vLLM's names: host, p2p, disk or
+  // external_unspecified. For statistics; asked once a request has its blocks, before OnAllocated.
+  virtual wire::CountsByName Sources(const Request& /*request*/, int32_t /*num_local_tokens*/,
+                                     const KvMatch& match) const {
+    return {{"external_unspecified", match.num_tokens}};
+  }
   // The request has its blocks: load the match, which may be empty, to positions [num_local_tokens,
   // num_local_tokens + match.num_tokens) of them. Called a second time, with an empty match, when a
   // request whose asynchronous load has ended is admitted.

@@ -51,6 +51,12 @@ class KvTransfers {
   bool HoldsBack(const KvMatch& match) const {
     return match.num_tokens > 0 && (match.is_async || holds_back_);
   }
+  // Where the tokens of the match lie; empty for an empty one. Before Begin.
+  wire::CountsByName Sources(const Request& request, int32_t num_local_tokens,
+                             const KvMatch& match) const {
+    if (match.num_tokens == 0) return {};
+    return connector_->Sources(request, num_local_tokens, match);
+  }
   // The request has its blocks: begins the load of the match, which may be empty.
   void Begin(Request* request, std::span<const BlockId> table, int32_t num_local_tokens,
              const KvMatch& match);

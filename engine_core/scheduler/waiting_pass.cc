@@ -7,6 +7,18 @@
 #include "engine_core/scheduler/reads_prefix.h"
 
 namespace tandem {
+namespace {
+
+void AddCount(const std::string& name, int64_t count, wire::CountsByName* counts) {
+  const auto found = std::ranges::find(*counts, name, &wire::CountsByName::value_type::first);
+  if (found != counts->end()) {
+    found->second += count;
+  } else {
+    counts->emplace_back(name, count);
+  }
+}
+
+}  // namespace
 
 void WaitingPass::Run(bool admits_new, StepPlan* plan) {
   const bool continues = RunQueue(parts_.requests.holding(), plan);
@@ -193,6 +205,7 @@ bool WaitingPass::TryGetBlocks(Request* request, const Prefix& prefix, Admission
   }
   if (parts_.transfers.HoldsBack(match)) sequence.block_hashes = {};
   if (!parts_.kv_cache.TryAdmit(slot, sequence, admission)) return false;
+  hit_sources_ = parts_.transfers.Sources(*request, prefix.known.num_local, match);
   parts_.transfers.Begin(request, parts_.kv_cache.BlockTable(slot), prefix.known.num_local, match);
   return true;
 }
@@ -209,6 +222,10 @@ void WaitingPass::CountLookups(const Request& request, const Prefix& prefix) {
   if (prefix.looked_up) count(request.num_tokens(), num_local, &prefix_cache_stats_);
   if (!prefix.was_asked) return;
   count(request.num_tokens() - num_local, prefix.known.num_remote, &connector_stats_);
+  if (again) return;
+  for (const auto& [source, num_tokens] : hit_sources_) {
+    AddCount(source, num_tokens, &connector_stats_.hits_by_source);
+  }
 }
 
 }  // namespace tandem

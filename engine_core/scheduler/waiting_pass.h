@@ -54,6 +54,7 @@ class WaitingPass {
   std::vector<Request*> moved_;  // out of holding() when the pass ends
   wire::PrefixCacheStats prefix_cache_stats_;
   wire::PrefixCacheStats connector_stats_;
+  wire::CountsByName hit_sources_;  // of the request that has just got its blocks
 };
 
 }  // namespace tandem

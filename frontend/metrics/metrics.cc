@@ -250,15 +250,39 @@ void EngineMetrics::ShowLoad() {
 
 namespace {
 
+using HitsByPlace = std::array<int64_t, kCacheSources.size()>;
+
+// Hits that the engine attributes to no place that is known here are of none, and so are all that
+// do not add up.
+HitsByPlace HitsByPlaceOf(const wire::PrefixCacheStats& stats) {
+  constexpr auto kNone = static_cast<size_t>(CacheSource::kExternalUnspecified);
+  HitsByPlace hits = {};
+  int64_t num_left = stats.hits;
+  for (const auto& [source, num_tokens] : stats.hits_by_source) {
+    const auto found = std::ranges::find(kCacheSources, source);
+    const auto place = static_cast<size_t>(found - kCacheSources.begin());
+    hits[std::min(place, kNone)] += num_tokens;
+    num_left -= num_tokens;
+  }
+  if (num_left == 0) return hits;
+  hits = {};
+  hits[kNone] = stats.hits;
+  return hits;
+}
+
 // What a KV connector was asked for and could load. Nil: the engine has none.
 void RecordConnector(const wire::RawValue& packed, EngineMetrics* metrics) {
   if (packed.is_nil()) return;
   const StatusOr<wire::PrefixCacheStats> stats = wire::UnpackPrefixCacheStats(packed);
   if (!stats.ok()) return;
   metrics->external_prefix_cache_queries.Increment(static_cast<double>(stats->queries));
-  const auto hits = static_cast<double>(stats->hits);
-  metrics->external_prefix_cache_hits.Increment(hits);
-  metrics->prompt_tokens_cached_by_source[CacheSource::kExternalUnspecified].Increment(hits);
+  metrics->external_prefix_cache_hits.Increment(static_cast<double>(stats->hits));
+  const HitsByPlace hits = HitsByPlaceOf(*stats);
+  for (size_t i = 0; i < hits.size(); ++i) {
+    if (hits[i] == 0) continue;
+    metrics->prompt_tokens_cached_by_source[static_cast<CacheSource>(i)].Increment(
+        static_cast<double>(hits[i]));
+  }
 }
 
 }  // namespace

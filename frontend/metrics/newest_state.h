@@ -28,6 +28,7 @@ class NewestState {
       num_running_ = report->num_running_reqs;
       num_waiting_ = report->num_waiting_reqs;
       num_skipped_ = report->num_skipped_waiting_reqs;
+      num_kv_fetch_by_stage_ = report->num_kv_fetch_reqs_by_stage;
       kv_cache_usage_ = report->kv_cache_usage;
       running_adapters_ = report->running_lora_adapters;
       waiting_adapters_ = report->waiting_lora_adapters;
@@ -36,6 +37,7 @@ class NewestState {
     report->num_running_reqs = num_running_;
     report->num_waiting_reqs = num_waiting_;
     report->num_skipped_waiting_reqs = num_skipped_;
+    report->num_kv_fetch_reqs_by_stage = num_kv_fetch_by_stage_;
     report->kv_cache_usage = kv_cache_usage_;
     report->running_lora_adapters = running_adapters_;
     report->waiting_lora_adapters = waiting_adapters_;
@@ -47,6 +49,7 @@ class NewestState {
   int64_t num_running_ = 0;
   int64_t num_waiting_ = 0;
   int64_t num_skipped_ = 0;
+  wire::CountsByName num_kv_fetch_by_stage_;
   double kv_cache_usage_ = 0;
   wire::CountsByName running_adapters_;
   wire::CountsByName waiting_adapters_;

@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "frontend/metrics/format.h"
+#include "proto_msgpack/prefix_cache_stats.h"
 
 namespace tandem {
 
@@ -22,13 +23,31 @@ std::string EnginePrefix(int engine_index) {
 
 StatsLog::StatsLog(const EngineMetrics* metrics, int engine_index, double now)
     : metrics_(metrics),
-      prefix_(EnginePrefix(engine_index)),
+      engine_(EnginePrefix(engine_index)),
       last_time_(now),
       last_(Read()),
       drafts_(now) {}
 
-void StatsLog::RecordPrefix(const wire::PrefixCacheStats& stats) {
-  if (stats.requests > 0 || stats.reset) prefix_stats_.Push(stats);
+void StatsLog::RecordConnector(const wire::RawValue& packed) {
+  if (packed.is_nil()) return;
+  if (const auto stats = wire::UnpackPrefixCacheStats(packed); stats.ok()) {
+    connector_.Record(*stats);
+  }
+}
+
+void StatsLog::Hits::Record(const wire::PrefixCacheStats& stats) {
+  if (stats.requests > 0 || stats.reset) reported_.Push(stats);
+}
+
+std::string StatsLog::Hits::Text(std::string_view name) {
+  if (reported_.Drain(&drained_)) {
+    for (const wire::PrefixCacheStats& stats : drained_) {
+      if (stats.reset) window_.Reset();
+      window_.Add(stats.requests, stats.queries, stats.hits);
+    }
+  }
+  if (window_.empty()) return "";
+  return ", " + std::string(name) + " hit rate: " + Format("%.1f%%", window_.rate() * 100);
 }
 
 StatsLog::Totals StatsLog::Read() const {
@@ -46,17 +65,11 @@ std::string StatsLog::Line(double now, bool* busy) {
   const double corrupted = totals.corrupted - last_.corrupted;
   last_ = totals;
   last_time_ = now;
-  if (prefix_stats_.Drain(&drained_)) {
-    for (const wire::PrefixCacheStats& stats : drained_) {
-      if (stats.reset) hit_rate_.Reset();
-      hit_rate_.Add(stats.requests, stats.queries, stats.hits);
-    }
-  }
   const bool idle = prompt == 0 && generation == 0;
   *busy = !idle || !was_idle_;
   was_idle_ = idle;
 
-  std::string line = prefix_;
+  std::string line = engine_;
   line += "Avg prompt throughput: " + Format("%.1f tokens/s, ", prompt);
   line += "Avg generation throughput: " + Format("%.1f tokens/s, ", generation);
   const EngineLoad::View load = metrics_->load.Read();
@@ -65,9 +78,8 @@ std::string StatsLog::Line(double now, bool* busy) {
   if (load.deferred > 0) line += "Deferred: " + std::to_string(load.deferred) + " reqs, ";
   if (preemptions > 0) line += "Preemptions: " + Format("%.0f, ", preemptions);
   line += "KV cache usage: " + Format("%.1f%%", metrics_->kv_cache_usage_perc.Value() * 100);
-  if (!hit_rate_.empty()) {
-    line += ", Prefix cache hit rate: " + Format("%.1f%%", hit_rate_.rate() * 100);
-  }
+  line += prefix_.Text("Prefix cache");
+  line += connector_.Text("External prefix cache");
   if (corrupted > 0) line += ", Corrupted: " + Format("%.0f reqs", corrupted);
   return line;
 }
@@ -81,7 +93,7 @@ void StatsLog::Write(double now) {
     LOG_DEBUG << line;
   }
   const std::string drafts = drafts_.Line(now);
-  if (!drafts.empty()) LOG_INFO << prefix_ << drafts;
+  if (!drafts.empty()) LOG_INFO << engine_ << drafts;
 }
 
 double StatsLogInterval() {

@@ -39,8 +39,9 @@ class Offloading(unittest.TestCase):
             computed = rounds(server)
             self.assertEqual(server.total("vllm:external_prefix_cache_queries_total"), 0)
         with Pair(*SIZES, "--kv-transfer-config", OFFLOADING) as server:
-            pair.wait_for(lambda: any("kv_offload_load_bytes_total" in series for series in server.metrics()),
-                          "the series are there before the first request")
+            for name in ("kv_offload_load_bytes_total", "num_requests_kv_fetch_by_stage"):
+                pair.wait_for(lambda: any(name in series for series in server.metrics()),
+                              "the series are there before the first request")
             self.assertEqual(rounds(server), computed)
             # Each prompt takes all 5 blocks of the cache, so its second time finds 128 tokens in host memory alone.
             self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 3 * 128)
@@ -52,6 +53,8 @@ class Offloading(unittest.TestCase):
             self.assertEqual(server.total("vllm:kv_offload_size_count"), 6)
             self.assertGreater(server.total("vllm:kv_offload_load_time_total"), 0)
             self.assertEqual(server.total("vllm:kv_offload_config_info"), 1)
+            self.assertEqual(server.total("vllm:prompt_tokens_cached_by_source_total", source="host"), 3 * 128)
+            self.assertEqual(server.total("vllm:num_requests_kv_fetch_by_stage", stage="in_progress"), 0)
 
     def test_an_engine_that_starts_again_finds_its_blocks_in_files(self):
         with tempfile.TemporaryDirectory(prefix="tandem-kv-") as folder:
@@ -65,6 +68,7 @@ class Offloading(unittest.TestCase):
                 self.assertEqual([complete(server, number) for number in range(3)], computed)
                 self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 3 * 128)
                 self.assertGreater(server.total("vllm:kv_offload_tiering_read_bytes_total", tier="1:fs"), 0)
+                self.assertEqual(server.total("vllm:prompt_tokens_cached_by_source_total", source="disk"), 3 * 128)
                 self.assertEqual(server.total("vllm:kv_offload_tiering_promotion_job_failures_total"), 0)
 
     def test_a_connector_that_is_not_built_is_refused_by_name(self):

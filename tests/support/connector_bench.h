@@ -14,6 +14,7 @@
 #include "engine_core/kv_transfer/transferring_executor.h"
 #include "engine_core/scheduler/scheduler.h"
 #include "kernels/host_memory.h"
+#include "proto_msgpack/prefix_cache_stats.h"
 #include "tests/support/small_scheduler.h"
 
 #include <catch2/catch.hpp>
@@ -125,6 +126,13 @@ class ConnectorBench {
     scheduler_.Update(step, &result, &outputs_);
   }
   const wire::EngineCoreOutput& last() const { return last_; }
+  // Where the tokens that were loaded since the last call had been.
+  wire::CountsByName TakeSources() {
+    const auto stats =
+        wire::UnpackPrefixCacheStats(scheduler_.TakeStats().connector_prefix_cache_stats);
+    REQUIRE(stats.ok());
+    return stats->hits_by_source;
+  }
   bool Reset() { return scheduler_.ResetPrefixCache(false, ++now_, /*reset_connector=*/true); }
   Scheduler& scheduler() { return scheduler_; }
   ClientOutputs& outputs() { return outputs_; }

@@ -385,11 +385,13 @@ TEST_CASE("several connectors: loads from the first that has it, stores to all")
     Engine other(folder);
     CHECK(other.Ask(40, 0) == 36);
     CHECK(engine.Ask(40, 0) == 32);
+    CHECK(engine.TakeSources() == wire::CountsByName{{"disk", 32}});
   }
   SECTION("host memory, which also has a part of another prompt") {
     fs::remove_all(folder.path());
     fs::create_directory(folder.path());
     CHECK(engine.Ask(40, 0) == 36);
+    CHECK(engine.TakeSources() == wire::CountsByName{{"host", 36}});
   }
   CHECK_FALSE(engine.Reset());
 }

@@ -58,6 +58,7 @@ class Engine {
     for (const TokenId first : {1000, 2000}) bench_->Ask(44, first);
     Wait([&] { return files().num_writing() == 0; });
   }
+  wire::CountsByName TakeSources() { return bench_->TakeSources(); }
   bool Reset() { return bench_->Reset(); }
   FileTier& files() { return *connector_->files(); }
 
@@ -104,6 +105,10 @@ TEST_CASE("file tier: what host memory has lost comes back from files") {
   (void)engine.Take(offload::kChunkHits);
   CHECK(engine.Ask(30, 0) == 28);  // the content is checked by the bench
   CHECK(engine.Take(offload::kTierReadBytes) == 7 * kBenchBlockBytes);
+  engine.FillMemory();
+  (void)engine.TakeSources();
+  CHECK(engine.Ask(30, 0) == 28);
+  CHECK(engine.TakeSources() == wire::CountsByName{{"disk", 28}});
 }
 
 TEST_CASE(

@@ -30,7 +30,9 @@ TEST_CASE("offloading: a prompt of whole blocks is loaded whole") {
   ConnectorBench bench = MakeBench(100 * kBlockBytes);
   CHECK(bench.Ask(40, 0) == 0);
   CHECK(bench.Ask(40, 100) == 0);
+  CHECK(bench.TakeSources().empty());
   CHECK(bench.Ask(40, 0) == 36);  // the cache has kept its first block
+  CHECK(bench.TakeSources() == wire::CountsByName{{"host", 36}});
 }
 
 TEST_CASE("offloading: outputs are stored only when asked for") {

@@ -103,6 +103,7 @@ TEST_CASE("tandem connector: what one engine has prefilled another one decodes")
     const TokenId first = 100 * round;
     const wire::RawValue params = prefill.Prefill("p" + std::to_string(round), 30, first);
     CHECK(decode.Decode("d" + std::to_string(round), 30, params, first) == 28);
+    CHECK(decode.TakeSources() == wire::CountsByName{{"p2p", 28}});
     prefill.WaitForReaders();
   }
 }

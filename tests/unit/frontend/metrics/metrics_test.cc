@@ -1,4 +1,5 @@
 #include "frontend/metrics/metrics.h"
+#include "frontend/metrics/kv_fetch_stages.h"
 
 #include <prometheus/metric_family.h>
 
@@ -260,6 +261,58 @@ TEST_CASE("a KV connector's lookups are counted apart from those of the prefix c
   CHECK(page.Value("vllm:prompt_tokens_cached_by_source_total",
                    {{"source", "external_unspecified"}}) == 20);
   CHECK(page.Value("vllm:prefix_cache_queries_total", kEngine0) == 0);
+}
+
+// Prompt tokens by where a connector had them, after one report of 20 hits.
+std::map<std::string, double> HitsBySource(const wire::CountsByName& sources) {
+  Metrics metrics = MakeMetrics();
+  wire::PrefixCacheStats looked_up;
+  looked_up.queries = 30;
+  looked_up.hits = 20;
+  looked_up.hits_by_source = sources;
+  wire::SchedulerStats stats;
+  stats.connector_prefix_cache_stats = wire::Packed(looked_up);
+  metrics.Record(0, stats);
+  const ExpositionParser page = Scrape(metrics);
+  std::map<std::string, double> found;
+  for (const std::string_view source : kCacheSources) {
+    const double count = page.Value("vllm:prompt_tokens_cached_by_source_total",
+                                    {{"engine", "0"}, {"source", std::string(source)}});
+    if (count != 0) found[std::string(source)] = count;
+  }
+  return found;
+}
+
+TEST_CASE("a KV connector's hits are counted by where they were") {
+  using Found = std::map<std::string, double>;
+  CHECK(HitsBySource({{"host", 16}, {"disk", 4}}) == Found{{"host", 16}, {"disk", 4}});
+  CHECK(HitsBySource({{"p2p", 20}}) == Found{{"p2p", 20}});
+  CHECK(HitsBySource({{"the moon", 4}, {"host", 16}}) ==
+        Found{{"external_unspecified", 4}, {"host", 16}});
+  // What does not add up is of no place.
+  const Found none = {{"external_unspecified", 20}};
+  CHECK(HitsBySource({{"host", 16}}) == none);
+  CHECK(HitsBySource({{"host", 21}}) == none);
+  CHECK(HitsBySource({{"host", 24}, {"disk", -5}}) == none);
+}
+
+TEST_CASE("requests whose KV is fetched are shown by stage, where an engine fetches any") {
+  Metrics metrics = MakeMetrics();
+  KvFetchStages stages(metrics.engine(0).in);
+  stages.Record({});  // of an engine without a connector
+  CHECK(metrics.Scrape().find("kv_fetch") == std::string::npos);
+  const auto value = [&](const char* stage) {
+    return Scrape(metrics).Value("vllm:num_requests_kv_fetch_by_stage",
+                                 {{"engine", "0"}, {"stage", stage}});
+  };
+  stages.Show();
+  CHECK(value("waiting_to_start") == 0);
+  stages.Record({{"waiting_to_start", 1}, {"in_progress", 2}, {"completed_waiting", 3}});
+  CHECK(value("waiting_to_start") == 1);
+  CHECK(value("in_progress") == 2);
+  CHECK(value("completed_waiting") == 3);
+  stages.Record({});  // the engine is gone
+  CHECK(value("in_progress") == 0);
 }
 
 TEST_CASE("series of offloading appear with their tiers, and count what the engine reports") {
@@ -1042,6 +1095,16 @@ TEST_CASE("the statistics line shows rates since the previous line") {
   CHECK(idle.find("Preemptions") == std::string::npos);
   log.Line(115, &busy);
   CHECK_FALSE(busy);
+
+  wire::PrefixCacheStats connector;
+  connector.requests = 1;
+  connector.queries = 4;
+  connector.hits = 1;
+  log.RecordConnector({});
+  log.RecordConnector({"nonsense"});
+  log.RecordConnector(wire::Packed(connector));
+  CHECK(log.Line(120, &busy)
+            .ends_with("Prefix cache hit rate: 75.0%, External prefix cache hit rate: 25.0%"));
 }
 
 // Drafts and accepted ones of requests, as counts of a step.
