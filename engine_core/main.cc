@@ -16,6 +16,7 @@
 #include "common/forking/helper_process.h"
 #include "common/log.h"
 #include "common/log_format.h"
+#include "common/log_level.h"
 #include "common/mailbox.h"
 #include "common/sd_notify.h"
 #include "common/strings.h"
@@ -388,6 +389,16 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   return Serve(config, *setup, engine->get(), flight.get(), clock, &events, &signals, startup);
 }
 
+// What can be known without weights, memory and sockets.
+int CheckConfig(const EngineConfig& config) {
+  const StatusOr<ModelConfig> model = ReadModelConfig(config.model, config.hf_overrides);
+  if (!model.ok()) return Fail(kExitBadModel, model.status());
+  const StatusOr<EngineSetup> setup = MakeSetup(config, *model);
+  if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
+  const auto cpus = ParseCpuBind(config.cpu_bind, RankCountsOf(config).num_ranks());
+  return cpus.ok() ? kExitOk : Fail(kExitBadFlags, cpus.status());
+}
+
 int RunEngineCore(const std::vector<std::string>& args) {
   std::set_new_handler(EndWithoutMemory<kExitBadModel>);
   const SystemClock clock;
@@ -398,13 +409,18 @@ int RunEngineCore(const std::vector<std::string>& args) {
   EngineConfig config;
   ReplayConfig replay;
   PackConfig pack;
+  bool check_config = false;
   std::vector<Flag> table = EngineFlags(config);
+  table.push_back(
+      {"check-config", &check_config,
+       "Check all values and the model's config, name what is wrong, and start nothing"});
   for (Flag& flag : ReplayFlags(replay)) table.push_back(std::move(flag));
   for (Flag& flag : PackFlags(pack)) table.push_back(std::move(flag));
   const StatusOr<FlagOutcome> flags = ParseFlags(table, args, kAbout);
   if (flags.ok() && *flags == FlagOutcome::kHelpShown) return kExitOk;
   Status logging = InitLog("EngineCore", config.log_level);
   if (logging.ok()) logging = SetLogFormat(config.log_format);
+  if (logging.ok() && check_config) logging = SetLogLevel("WARNING");
   SetThreadName("tandem-engine");  // the main thread's name is the process's
   if (!logging.ok()) std::fprintf(stderr, "%s\n", logging.message().c_str());
   if (!flags.ok()) return Fail(kExitBadFlags, flags.status());
@@ -414,6 +430,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
   if (const Status status = FollowPackedFile(&config); !status.ok()) {
     return Fail(kExitBadModel, status);
   }
+  if (check_config) return CheckConfig(config);
   return LoadAndServe(config, &startup, &clock);
 }
 

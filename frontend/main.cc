@@ -506,6 +506,15 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   return adapters.failure();
 }
 
+// What Serve reads before it opens anything.
+Status CheckFiles(const FrontendConfig& config, const InputProcessor& input_processor) {
+  RETURN_IF_ERROR(LoadTokenizerInfo(config, input_processor).status());
+  if (config.handshake_address.starts_with("tcp://") && !config.tcp_keys.empty()) {
+    RETURN_IF_ERROR(wire::ReadTcpKeys(config.tcp_keys, wire::TcpSide::kFrontend).status());
+  }
+  return LoadTls(config).status();
+}
+
 int Fail(ExitStatus exit_status, const Status& status) {
   LOG_ERROR << status.message();
   NotifyFailure(status.message());
@@ -515,7 +524,11 @@ int Fail(ExitStatus exit_status, const Status& status) {
 int Main(int argc, char** argv) {
   const StatusOr<int> signal_fd = OpenSignals();  // first, so that none ends us from now on
   FrontendConfig given;
-  const std::vector<Flag> flags = FrontendFlags(given);
+  bool check_config = false;
+  std::vector<Flag> flags = FrontendFlags(given);
+  flags.push_back(
+      {"check-config", &check_config,
+       "Check all values and the model's files, name what is wrong, and start nothing"});
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto outcome = ParseFlags(
       flags, words, "tandem-frontend MODEL [flags]: the OpenAI API in front of an engine core");
@@ -528,6 +541,7 @@ int Main(int argc, char** argv) {
   FrontendConfig config = status.ok() ? *std::move(with_settings) : given;
   if (status.ok()) status = InitLog("APIServer", config.log_level);
   if (status.ok()) status = SetLogFormat(config.log_format);
+  if (status.ok() && check_config) status = SetLogLevel("WARNING");
   if (!status.ok()) {
     std::fprintf(stderr, "tandem-frontend: %s\n", status.message().c_str());
     return kExitBadFlags;
@@ -541,6 +555,10 @@ int Main(int argc, char** argv) {
   const StatusOr<std::unique_ptr<InputProcessor>> input_processor = MakeInputProcessor(config);
   if (!input_processor.ok()) return Fail(kExitBadModel, input_processor.status());
   ExitStatus failed_as = kExitFailed;
+  if (check_config) {
+    status = CheckFiles(config, **input_processor);
+    return status.ok() ? kExitOk : Fail(failed_as, status);
+  }
   status = Serve(words, given, config, **input_processor, *signal_fd, &failed_as);
   return status.ok() ? kExitOk : Fail(failed_as, status);
 }

@@ -38,9 +38,10 @@ std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra
 
 // Runs between fork and exec: only async-signal-safe calls.
 [[noreturn]] void BecomeChild(char* const* argv, char* const* environment, pid_t parent,
-                              int signal_at_our_death, int output_fd, int error_fd) {
+                              const ChildProcess::Options& options, int output_fd, int error_fd) {
   setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, signal_at_our_death);
+  prctl(PR_SET_PDEATHSIG, options.signal_at_our_death);
+  if (options.stdout_to_stderr) dup2(STDERR_FILENO, STDOUT_FILENO);
   if (output_fd >= 0) {
     dup2(output_fd, STDOUT_FILENO);
     dup2(output_fd, STDERR_FILENO);
@@ -94,8 +95,7 @@ StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& argv,
   const pid_t parent = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    BecomeChild(arguments.data(), variables.data(), parent, options.signal_at_our_death, output_fd,
-                error_pipe[1]);
+    BecomeChild(arguments.data(), variables.data(), parent, options, output_fd, error_pipe[1]);
   }
   const int fork_error = errno;
   if (output_fd >= 0) close(output_fd);

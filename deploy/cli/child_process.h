@@ -29,7 +29,8 @@ class ChildProcess {
 
   struct Options {
     int signal_at_our_death = SIGKILL;
-    std::string output_path;  // where its stdout and stderr go; empty: to ours
+    std::string output_path = {};   // where its stdout and stderr go; empty: to ours
+    bool stdout_to_stderr = false;  // both to our stderr
   };
 
   // Runs argv[0] with the environment of this process plus `environment` ("NAME=value"). The child

@@ -189,10 +189,13 @@ StatusOr<EngineLayout> LayoutOf(const ServeCommandLine& line) {
 
 Words FrontendWords(const EngineLayout& layout, const ServeCommandLine& line) {
   FrontendConfig config;
+  // Engines that were started elsewhere may have roles that are not given here.
+  const int64_t num_prefill =
+      layout.num_prefill > 0 ? layout.num_prefill : line.frontend.prefill_engines;
   return ChangedFlags(FrontendFlags(config), line.frontend_words,
                       {Given("data-parallel-size", layout.num_engines),
                        Given("data-parallel-start-rank", layout.start_rank),
-                       Given("prefill-engines", layout.num_prefill)});
+                       Given("prefill-engines", num_prefill)});
 }
 
 std::string KvTransferWord(const EngineLayout& layout, int engine_index,

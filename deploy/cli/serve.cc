@@ -173,19 +173,25 @@ StatusOr<Programs> MakePrograms(const EngineLayout& layout, ServeCommandLine& li
   return programs;
 }
 
-// Prints the values. What only starting can show (the weights, memory, the port) is not checked.
-int CheckConfig(const EngineLayout& layout, ServeCommandLine& line) {
+// Each program checks what it would start with; then the values are printed. What only starting can
+// show (weights, adapters, memory, ports) is not checked.
+int CheckConfig(const EngineLayout& layout, ServeCommandLine& line,
+                const std::vector<LocalEngine>& local_engines) {
+  constexpr const char* kNoFolder = "/nonexistent";  // nothing is bound in it
   for (const std::string& warning : line.warnings) std::cerr << "tandem serve: " << warning << "\n";
-  FrontendConfig frontend = line.frontend;
-  EngineConfig engine = line.engine;
-  if (layout.handshake_address.empty()) {  // nothing is bound at the address
-    frontend.data_parallel_address.clear();
-    engine.data_parallel_address.clear();
-  }
-  if (const Status status = Finish(frontend); !status.ok()) return Refuse(status, kExitBadFlags);
-  if (const Status status = Finish(engine); !status.ok()) return Refuse(status, kExitBadFlags);
-  if (const Status status = CheckModelFolders(frontend); !status.ok()) {
-    return Refuse(status, kExitBadModel);
+  const std::string address = layout.handshake_address.empty()
+                                  ? "ipc://" + std::string(kNoFolder) + "/handshake"
+                                  : layout.handshake_address;
+  const StatusOr<Programs> programs = MakePrograms(layout, line, local_engines, kNoFolder, address);
+  if (!programs.ok()) return Refuse(programs.status(), kExitFailed);
+  std::vector<Supervisor::Program> all = programs->engines;
+  if (programs->frontend) all.insert(all.begin(), *programs->frontend);
+  for (Supervisor::Program& program : all) {
+    program.argv.emplace_back("--check-config");
+    StatusOr<ChildProcess> child =
+        ChildProcess::Start(program.argv, program.environment, {.stdout_to_stderr = true});
+    if (!child.ok()) return Refuse(child.status(), kExitFailed);
+    if (const ChildProcess::Exit exit = child->Reap(); !exit.clean()) return exit.code();
   }
   std::cout << EffectiveConfig(line);
   return kExitOk;
@@ -212,7 +218,10 @@ int RunServe(const std::vector<std::string>& args) {
   const StatusOr<std::vector<LocalEngine>> local_engines =
       LocalEngines(*layout, *line, std::getenv("CUDA_VISIBLE_DEVICES"));
   if (!local_engines.ok()) return Refuse(local_engines.status(), kExitBadFlags);
-  if (line->own.check_config) return CheckConfig(*layout, *line);
+  if (line->own.check_config) {
+    HideSecretVariables(frontend_flags);
+    return CheckConfig(*layout, *line, *local_engines);
+  }
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }

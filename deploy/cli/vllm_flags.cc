@@ -69,7 +69,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"code-revision", kValue, "*", kNoModelCode},
       {"cohere-format", kValue, "*", "there is no /cohere API"},
       {"cohere-is-reasoning-model", kSwitch, "*", "there is no /cohere API"},
-      {"collect-detailed-traces", kList, "", "spans have the phases of a request; what the model and its workers do in them is not traced"},
+      {"collect-detailed-traces", kList, "*", "spans have the phases of a request; vLLM 0.33 takes the flag and adds nothing to its spans either"},
       {"config-format", kValue, "auto,hf", "config.json of Hugging Face's form is what is read"},
       {"cp-kv-cache-interleave-size", kValue, "*", kOneDevice},
       {"cpu-distributed-timeout-seconds", kValue, "*", kOneDevice},

@@ -23,13 +23,14 @@ class CheckConfig(unittest.TestCase):
         with tempfile.TemporaryDirectory() as folder:
             file = pathlib.Path(folder, "serve.yaml")
             file.write_text(f"model: {MODEL}\nport: 9000\nhost: localhost\ncompilation-config: {{level: 3}}\n"
-                            "trust-remote-code: true\n")
+                            "trust-remote-code: true\ncollect-detailed-traces: [model, worker]\n")
             code, out, errors = serve("--config", file, "--port=9001", "--check-config")
             self.assertEqual(code, 0, errors)
             self.assertIn("port: 9001  # command line\n", out)
             self.assertIn(f'host: "localhost"  # {file}:3\n', out)
             self.assertIn("max-model-len: null  # default\n", out)
             self.assertIn("--trust-remote-code has no effect: ", errors)
+            self.assertIn("--collect-detailed-traces has no effect: ", errors)
             # What it prints is such a file.
             file.write_text(out)
             code, again, errors = serve("--config", file, "--check-config")
@@ -47,6 +48,16 @@ class CheckConfig(unittest.TestCase):
                     ((MODEL, "--enable-elastic-ep", "--check-config"), 2, "--enable-elastic-ep cannot be done"),
                     ((MODEL, "--fingerprint-mode", "custom", "--check-config"), 2, "--fingerprint-value"),
                     ((MODEL, "--ssl-cert-reqs", "2", "--check-config"), 2, "--ssl-ca-certs"),
+                    # What only one of the processes can judge: values of JSON, files, and what the model allows.
+                    ((MODEL, "--speculative-config", '{"method": "magic"}', "--check-config"), 2, "magic"),
+                    ((MODEL, "--kv-transfer-config", '{"kv_connector": "NixlConnector"}', "--check-config"), 2, "NixlConnector"),
+                    ((MODEL, "--compilation-config.cudagraph_mode=SOME", "--check-config"), 2, "SOME"),
+                    ((MODEL, "--kv-cache-dtype", "fp7", "--check-config"), 2, "--kv-cache-dtype fp7: must be one of auto"),
+                    ((MODEL, "--hf-overrides", "{", "--check-config"), 3, "--hf-overrides"),
+                    ((MODEL, "--settings-file", "/nowhere", "--check-config"), 2, "/nowhere"),
+                    ((MODEL, "--chat-template", "/nowhere", "--check-config"), 3, "--chat-template: /nowhere"),
+                    ((MODEL, "--tool-call-parser", "mine", "--check-config"), 3, "--tool-call-parser"),
+                    ((MODEL, "--ssl-certfile", "/nowhere", "--ssl-keyfile", "/nowhere", "--check-config"), 1, "/nowhere"),
                     (("/nowhere", "--check-config"), 3, "/nowhere: no such folder"),
                     (("org/model", "--download-dir", folder, "--check-config"), 2, "`tandem pull org/model` downloads it")):
                 with self.subTest(reason):

@@ -204,7 +204,6 @@ class Spans(unittest.TestCase):
                 ({"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "grpc"}, ("--otlp-traces-endpoint", "http://a"), "http/protobuf"),
                 ({}, ("--otlp-traces-endpoint", "grpc://a:4317"), "http/protobuf"),
                 ({"OTEL_TRACES_SAMPLER": "mine"}, ("--otlp-traces-endpoint", "http://a"), "OTEL_TRACES_SAMPLER"),
-                ({}, ("--otlp-traces-endpoint", "http://a", "--collect-detailed-traces", "all"), "--collect-detailed-traces"),
                 ({}, ("--log-format", "xml"), "--log-format")):
             with self.subTest(reason):
                 done = subprocess.run([str(bin_dir() / "tandem"), "serve", MODEL, *flags, "--check-config"],
