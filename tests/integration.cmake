@@ -73,6 +73,8 @@ python_test_classes(top integration/top_test.py)
 python_test_classes(package integration/package_test.py)
 set_tests_properties(package_Package PROPERTIES LABELS package TIMEOUT 1800)
 python_test_classes(manual integration/manual_test.py)
+# The commands of the other documents: two dozen starts of both programs to check their flags.
+python_test_classes(documents integration/documents_test.py)
 # The commands of docs/experiments, some of which load servers for seconds.
 python_test_classes(experiments integration/experiments_test.py)
 set_tests_properties(experiments_Experiments PROPERTIES TIMEOUT 900)
