@@ -12,6 +12,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
 from pair import Pair
+from two_hosts import PairIn, other_host
 
 SIZES = ("--block-size", 32, "--max-model-len", 160, "--num-gpu-blocks-override", 24)
 PREFILL = {"do_remote_decode": True, "do_remote_prefill": False, "remote_engine_id": None, "remote_block_ids": None,
@@ -104,6 +105,17 @@ class TandemConnector(unittest.TestCase):
                 prefill_for_others(prefill, 1)
                 prefill.process.send_signal(signal.SIGTERM)
                 self.assertEqual(prefill.process.wait(pair.LIMIT), 0)
+
+    def test_kv_crosses_a_network(self):
+        namespace, here, there = other_host(self)
+        with Pair(*SIZES, *tandem("kv_producer", listen=f"tcp://{here}:0", insecure_tcp=True)) as prefill, \
+                PairIn(namespace, *SIZES, *tandem("kv_consumer", insecure_tcp=True), host=there) as decode:
+            alone = bits(complete(prefill, 0))
+            params = prefill_for_others(prefill, 0)
+            self.assertEqual(params["remote_host"], here)
+            self.assertEqual(bits(complete(decode, 0, kv_transfer_params=params)), alone)
+            self.assertEqual(decode.total("vllm:external_prefix_cache_hits_total"), 128)
+            pair.wait_for(lambda: prefill.total("vllm:kv_cache_usage_perc") == 0, "released blocks")
 
     def test_another_model_is_refused_by_name(self):
         with tempfile.TemporaryDirectory() as folder, \

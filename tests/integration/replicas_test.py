@@ -19,6 +19,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
 from speculation_test import STORY, text_of
+from two_hosts import PairIn, other_host
 
 TWO = ("--data-parallel-size", "2")
 SHORT = {"prompt": STORY, "max_tokens": 4, "temperature": 0}
@@ -203,47 +204,17 @@ class Keys(unittest.TestCase):
         self.assertIn("--insecure-tcp", run.stderr + run.stdout)
 
 
-class PairIn(Pair):
-    """In a network namespace."""
-
-    def __init__(self, namespace, *flags, **rest):
-        self.namespace = namespace
-        super().__init__(*flags, **rest)
-
-    def command_line(self, *words):
-        return ["ip", "netns", "exec", self.namespace, *super().command_line(*words)]
-
-
 class TwoHosts(unittest.TestCase):
     """Engines in a network namespace of their own stand for those of another host."""
 
-    def setUp(self):
-        self.namespace = f"tandem-{os.getpid()}"
-        net = os.getpid() % 250 + 1
-        self.head, self.other = f"10.231.{net}.1", f"10.231.{net}.2"
-        inside, outside = f"tdm{os.getpid() % 100000}i", f"tdm{os.getpid() % 100000}o"
-        try:
-            self.ip("netns", "add", self.namespace)
-            self.addCleanup(self.ip, "netns", "delete", self.namespace)
-            self.ip("link", "add", outside, "type", "veth", "peer", "name", inside, "netns", self.namespace)
-            self.ip("address", "add", self.head + "/30", "dev", outside)
-            self.ip("link", "set", outside, "up")
-            self.ip("-n", self.namespace, "address", "add", self.other + "/30", "dev", inside)
-            self.ip("-n", self.namespace, "link", "set", inside, "up")
-        except (OSError, subprocess.SubprocessError) as why:
-            self.skipTest(f"no network namespace can be made here: {why}")
-
-    @staticmethod
-    def ip(*words):
-        subprocess.run(["ip", *words], check=True, capture_output=True, timeout=LIMIT)
-
     def test_streams_of_an_engine_elsewhere_go_on_here(self):
+        namespace, here, _ = other_host(self)
         with tempfile.TemporaryDirectory() as folder:
             keys = make_keys(pathlib.Path(folder) / "keys")
-            shared = (*TWO, "--data-parallel-size-local", "1", "--data-parallel-address", self.head,
+            shared = (*TWO, "--data-parallel-size-local", "1", "--data-parallel-address", here,
                       "--data-parallel-rpc-port", str(free_port()), "--threads", "1", "--tcp-keys", keys)
             with Pair(*shared, wait=False) as head, \
-                    PairIn(self.namespace, *shared, "--headless", "--data-parallel-start-rank", "1") as other:
+                    PairIn(namespace, *shared, "--headless", "--data-parallel-start-rank", "1") as other:
                 head.wait_ready()
                 elsewhere = {"X-data-parallel-rank": "1"}
                 self.assertEqual(head.post("/v1/completions", SHORT, **elsewhere)[0], 200)

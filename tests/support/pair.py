@@ -66,6 +66,7 @@ def is_alive(pid):
 
 class Pair:
     """One `tandem serve`. Use as a context manager; its log is printed when a test fails."""
+    host = "127.0.0.1"
 
     def __init__(self, *flags, model=MODEL, wait=True, programs=None, environment=None):
         self.folder = tempfile.TemporaryDirectory(prefix="tandem-test-")
@@ -77,7 +78,7 @@ class Pair:
         self.programs = programs or bin_dir()
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": self.folder.name,
                             "XDG_STATE_HOME": self.folder.name + "/state", **(environment or {})}
-        argv = self.command_line("serve", model, "--host", "127.0.0.1", "--port", "0", "--port-file", self.port_file,
+        argv = self.command_line("serve", model, "--host", self.host, "--port", "0", "--port-file", self.port_file,
                                  *flags)
         with open(self.log_path, "wb") as log:
             self.process = subprocess.Popen(argv, stdout=log, stderr=log, env={
@@ -95,10 +96,10 @@ class Pair:
 
     @property
     def url(self):
-        return f"http://127.0.0.1:{self.port_file.read_text().strip()}"
+        return f"http://{self.host}:{self.port_file.read_text().strip()}"
 
     def connect(self):
-        return http.client.HTTPConnection("127.0.0.1", int(self.port_file.read_text()), timeout=LIMIT)
+        return http.client.HTTPConnection(self.host, int(self.port_file.read_text()), timeout=LIMIT)
 
     def command(self, *words):
         """Runs `tandem` with these words, beside the server: the finished process with its output."""
