@@ -57,6 +57,7 @@ tandem_test(unit_kv_connectors LABEL unit
        unit/engine_core/kv_transfer/prefix_folder_test.cc unit/engine_core/kv_transfer/tandem_connector_test.cc
        unit/kernels/kv_rows_test.cc
   DEPS engine_core/kv_transfer engine_core/kv_remote engine_core/scheduler kernels proto_msgpack tests/support tests/support/files tests/support/kernels
+       tests/support/kv_remote
        nlohmann_json::nlohmann_json)
 tandem_test(unit_kv_remote LABEL unit
   SRCS unit/engine_core/kv_remote/holder_test.cc unit/engine_core/kv_remote/reader_test.cc

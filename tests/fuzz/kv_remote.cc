@@ -22,7 +22,7 @@ std::string TakeAll(int socket) {
 }
 
 const BlockParts& FilledParts() {
-  static const std::unique_ptr<KvCache> cache = MakeRemoteCache(8);
+  static const std::unique_ptr<KvCache> cache = MakeSmallKvCache(8);
   static const BlockParts parts = [] {
     const BlockParts made = BlockParts::Of(*cache).value();
     for (int i = 1; i < 8; ++i) FillRemoteBlock(made, BlockId{i}, 0);
@@ -80,7 +80,7 @@ void FuzzHolder(FuzzInput* input) {
 
 void FuzzReader(FuzzInput* input) {
   static const std::string path = "/tmp/tandem-fuzz-" + std::to_string(getpid());
-  static const std::unique_ptr<KvCache> cache = MakeRemoteCache(8);
+  static const std::unique_ptr<KvCache> cache = MakeSmallKvCache(8);
   static const BlockParts parts = BlockParts::Of(*cache).value();
   std::vector<KvReadEnd> ends;
   const KvReading reading = {
@@ -101,7 +101,7 @@ void FuzzReader(FuzzInput* input) {
     const KvBlockHead head = {.ordinal = static_cast<uint32_t>(block - 1),
                               .hash = RemoteHash(block),
                               .checksum = FilledParts().Checksum(BlockId{block})};
-    bytes += PackKvBlockHead(1, head, kRemoteBlockBytes);
+    bytes += PackKvBlockHead(1, head, kSmallKvBlockBytes);
     std::vector<iovec> pieces;
     FilledParts().AppendTo(&pieces, BlockId{block});
     for (const iovec& one : pieces) bytes.append(static_cast<char*>(one.iov_base), one.iov_len);

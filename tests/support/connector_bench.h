@@ -13,34 +13,13 @@
 
 #include "engine_core/kv_transfer/transferring_executor.h"
 #include "engine_core/scheduler/scheduler.h"
-#include "kernels/host_memory.h"
 #include "proto_msgpack/prefix_cache_stats.h"
+#include "tests/support/kv_remote/small_kv_cache.h"
 #include "tests/support/small_scheduler.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
-
-constexpr int kBenchLayers = 3;
-constexpr int64_t kBenchBlockBytes = 2 * kBenchLayers * 32;
-
-// Blocks of 4 tokens, in float32.
-inline int64_t KeyBytesOfBlock(int num_kv_heads, int head_dim) {
-  return int64_t{4 * sizeof(float)} * num_kv_heads * head_dim;
-}
-
-// As the reference backend lays it out: one head of two numbers.
-inline std::unique_ptr<KvCache> MakeBenchCache(int32_t num_blocks) {
-  const int64_t units = kBenchBlockBytes / 4 * num_blocks;
-  auto memory = AllocateHost(DType::kI32, {&units, 1});
-  REQUIRE(memory.ok());
-  const KvCacheSpec spec = {.num_layers = kBenchLayers,
-                            .num_kv_heads = 1,
-                            .head_dim = 2,
-                            .block_size = 4,
-                            .num_blocks = num_blocks};
-  return std::make_unique<KvCache>(spec, *std::move(memory), KeyBytesOfBlock);
-}
 
 // Its only work is the content of blocks.
 class ContentExecutor final : public Executor {
@@ -62,7 +41,7 @@ class ContentExecutor final : public Executor {
  private:
   bool Visit(BlockId block, const BlockHash& hash, bool writes) {
     bool equal = true;
-    for (int layer = 0; layer < kBenchLayers; ++layer) {
+    for (int layer = 0; layer < kSmallKvLayers; ++layer) {
       const LayerKv kv = cache_->layer(layer);
       for (void* part : {kv.k, kv.v}) {
         auto* bytes = static_cast<uint8_t*>(part) + 32 * Index(block);
@@ -91,7 +70,7 @@ class ConnectorBench {
 
   explicit ConnectorBench(const Maker& maker) : ConnectorBench(maker, Options()) {}
   ConnectorBench(const Maker& maker, const Options& options)
-      : cache_(MakeBenchCache(options.num_blocks)),
+      : cache_(MakeSmallKvCache(options.num_blocks)),
         content_(cache_.get()),
         connector_(maker(cache_.get())),
         executor_(&content_, connector_.get()),

@@ -16,26 +16,9 @@
 #include "common/mailbox.h"
 #include "engine_core/kv_remote/reader.h"
 #include "engine_core/kv_remote/server.h"
-#include "kernels/host_memory.h"
+#include "tests/support/kv_remote/small_kv_cache.h"
 
 namespace tandem {
-
-constexpr int kRemoteLayers = 3;
-constexpr int64_t kRemotePartBytes = 32;
-constexpr int64_t kRemoteBlockBytes = 2 * kRemoteLayers * kRemotePartBytes;
-
-inline std::unique_ptr<KvCache> MakeRemoteCache(int64_t num_blocks) {
-  const int64_t units = kRemoteBlockBytes / 4 * num_blocks;
-  auto memory = AllocateHost(DType::kI32, {&units, 1});
-  CHECK(memory.ok());
-  const KvCacheSpec spec = {.num_layers = kRemoteLayers,
-                            .num_kv_heads = 1,
-                            .head_dim = 2,
-                            .block_size = 4,
-                            .num_blocks = num_blocks};
-  const auto key_bytes = [](int heads, int dim) { return int64_t{16} * heads * dim; };
-  return std::make_unique<KvCache>(spec, *std::move(memory), key_bytes);
-}
 
 // A block's bytes as its number and a salt decide.
 inline void FillRemoteBlock(const BlockParts& parts, BlockId block, int salt) {
@@ -64,8 +47,8 @@ inline KvShape RemoteShape() {
           .layout = "l",
           .hashes = "h",
           .block_size = 4,
-          .num_parts = 2 * kRemoteLayers,
-          .block_bytes = kRemoteBlockBytes};
+          .num_parts = 2 * kSmallKvLayers,
+          .block_bytes = kSmallKvBlockBytes};
 }
 
 // Blocks 1..count under hashes 1..count.

@@ -19,7 +19,7 @@ using Catch::Contains;
 
 struct Holder {
   explicit Holder(double lease_s = 60)
-      : cache(MakeRemoteCache(20)), parts(BlockParts::Of(*cache).value()) {
+      : cache(MakeSmallKvCache(20)), parts(BlockParts::Of(*cache).value()) {
     for (int i = 1; i < 20; ++i) FillRemoteBlock(parts, BlockId{i}, 0);
     const KvServerOptions options = {
         .address = {.path = folder.PathOf("kv")}, .lease_s = lease_s, .max_leased_blocks = 10};
@@ -66,14 +66,14 @@ TEST_CASE("kv holder: ordered blocks come with their hash, checksum and bytes") 
     const RawSocket::Frame frame = reader.ReceiveFrame();
     REQUIRE(frame.head.kind == KvFrame::kBlock);
     CHECK(frame.head.number == 7);
-    REQUIRE(frame.payload.size() == kKvBlockHeadBytes + kRemoteBlockBytes);
+    REQUIRE(frame.payload.size() == kKvBlockHeadBytes + kSmallKvBlockBytes);
     const auto head = ReadKvBlockHead(frame.payload.substr(0, kKvBlockHeadBytes));
     CHECK(head->ordinal == static_cast<uint32_t>(block - 1));
     CHECK(head->hash == RemoteHash(block));
     CHECK(head->checksum == holder.parts.Checksum(BlockId{block}));
-    for (size_t i = 0; i < static_cast<size_t>(kRemoteBlockBytes); ++i) {
+    for (size_t i = 0; i < static_cast<size_t>(kSmallKvBlockBytes); ++i) {
       const auto expected =
-          static_cast<char>(i / kRemotePartBytes + 7 * static_cast<size_t>(block));
+          static_cast<char>(i / kSmallKvPartBytes + 7 * static_cast<size_t>(block));
       REQUIRE(frame.payload[kKvBlockHeadBytes + i] == expected);
     }
   }
@@ -231,7 +231,7 @@ TEST_CASE("kv holder: more orders than it takes at once are all done, in order")
 
 TEST_CASE("kv holder: its socket is one user's, replaced when stale and gone with it") {
   const TempFolder folder;
-  const auto cache = MakeRemoteCache(4);
+  const auto cache = MakeSmallKvCache(4);
   const BlockParts parts = BlockParts::Of(*cache).value();
   const KvServerOptions options = {.address = {.path = folder.PathOf("kv")}};
   const auto start = [&] {

@@ -21,7 +21,7 @@ using Catch::Contains;
 
 struct Reader {
   explicit Reader(KvReaderOptions options = {})
-      : cache(MakeRemoteCache(20)), parts(BlockParts::Of(*cache).value()) {
+      : cache(MakeSmallKvCache(20)), parts(BlockParts::Of(*cache).value()) {
     auto started = KvReader::Start(parts, RemoteShape(), options,
                                    [this](KvReadEnd end) { ends.Push(std::move(end)); });
     REQUIRE(started.ok());
@@ -59,7 +59,7 @@ struct RawHolder {
                                         {.ordinal = static_cast<uint32_t>(i - 1),
                                          .hash = RemoteHash(hash == 0 ? i : hash),
                                          .checksum = parts.Checksum(BlockId{i})},
-                                        kRemoteBlockBytes);
+                                        kSmallKvBlockBytes);
     std::vector<iovec> pieces;
     parts.AppendTo(&pieces, BlockId{i});
     for (const iovec& piece : pieces) {
@@ -71,7 +71,7 @@ struct RawHolder {
   TempFolder folder;
   KvAddress address;
   UniqueFd listener;
-  std::unique_ptr<KvCache> cache = MakeRemoteCache(20);
+  std::unique_ptr<KvCache> cache = MakeSmallKvCache(20);
   BlockParts parts = BlockParts::Of(*cache).value();
 };
 
@@ -80,7 +80,7 @@ TEST_CASE("kv reader: blocks arrive in the cache, and their lease is released") 
   const Way way = GENERATE(Way::kUnix, Way::kTcp, Way::kMapped);
   INFO("way " << static_cast<int>(way));
   const TempFolder folder;
-  const auto cache = MakeRemoteCache(20);
+  const auto cache = MakeSmallKvCache(20);
   const BlockParts parts = BlockParts::Of(*cache).value();
   UniqueFd memory;
   if (way == Way::kMapped) memory = ShareMemory(parts.memory(), parts.memory_bytes()).value();
@@ -112,7 +112,7 @@ TEST_CASE("kv reader: blocks arrive in the cache, and their lease is released") 
 
 TEST_CASE("kv reader: the last of several requests ends the lease that they share") {
   const TempFolder folder;
-  const auto cache = MakeRemoteCache(20);
+  const auto cache = MakeSmallKvCache(20);
   const BlockParts parts = BlockParts::Of(*cache).value();
   UniqueFd memory;
   if (GENERATE(false, true)) {

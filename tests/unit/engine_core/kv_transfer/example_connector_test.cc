@@ -195,7 +195,7 @@ TEST_CASE("shared folder: a folder that cannot be written to fails no request") 
 TEST_CASE("shared folder: a disk that falls behind does not get the whole cache") {
   const TempFolder folder;
   const auto backend = MakeReferenceBackend();
-  const auto cache = MakeBenchCache(20);
+  const auto cache = MakeSmallKvCache(20);
   auto shared = PrefixFolder::Open(folder.path(), KvRows::Of(*backend, *cache).value());
   REQUIRE(shared.ok());
   ExampleConnector connector({.max_blocks_to_store = 5}, *std::move(shared));
@@ -222,7 +222,7 @@ TEST_CASE("shared folder: a disk that falls behind does not get the whole cache"
 // A step in flight may write to a block that its request has lost since.
 TEST_CASE("loads begin when the steps in flight have run") {
   const TempFolder folder;
-  const auto cache = MakeBenchCache(20);
+  const auto cache = MakeSmallKvCache(20);
   Engine(folder).Ask(20, 0);
   std::unique_ptr<InProcessConnector> connector =
       MakeExample(cache.get(), folder.path(), true, true);
@@ -375,7 +375,7 @@ TEST_CASE("several connectors: loads from the first that has it, stores to all")
     std::vector<std::unique_ptr<InProcessConnector>> list;
     list.push_back(MakeExample(cache, folder.path(), true, true));
     list.push_back(
-        OffloadingConnector::Create({.host_bytes = 100 * kBenchBlockBytes}, cache).value());
+        OffloadingConnector::Create({.host_bytes = 100 * kSmallKvBlockBytes}, cache).value());
     return std::make_unique<MultiConnector>(std::move(list));
   };
   ConnectorBench engine(both);

@@ -20,10 +20,10 @@ class Engine {
                   const std::string& facts = "{}", int num_readers = 2) {
     bench_ = std::make_unique<ConnectorBench>([&](const KvCache* cache) {
       auto folder =
-          BlockFolder::Open(BlockFolderBase(root.path(), "m", facts), facts, kBenchBlockBytes);
+          BlockFolder::Open(BlockFolderBase(root.path(), "m", facts), facts, kSmallKvBlockBytes);
       REQUIRE(folder.ok());
       auto made = OffloadingConnector::Create(
-          {.host_bytes = num_host_blocks * kBenchBlockBytes,
+          {.host_bytes = num_host_blocks * kSmallKvBlockBytes,
            .file_tier = FileTierConfig{.root = root.path(),
                                        .max_bytes = num_files * kFileBytes,
                                        .num_readers = num_readers}},
@@ -104,7 +104,7 @@ TEST_CASE("file tier: what host memory has lost comes back from files") {
   engine.FillMemory();
   (void)engine.Take(offload::kChunkHits);
   CHECK(engine.Ask(30, 0) == 28);  // the content is checked by the bench
-  CHECK(engine.Take(offload::kTierReadBytes) == 7 * kBenchBlockBytes);
+  CHECK(engine.Take(offload::kTierReadBytes) == 7 * kSmallKvBlockBytes);
   engine.FillMemory();
   (void)engine.TakeSources();
   CHECK(engine.Ask(30, 0) == 28);
@@ -234,12 +234,12 @@ TEST_CASE("file tier: a reset removes the files") {
 
 TEST_CASE("file tier: a limit of less than a file is refused") {
   const TempFolder root;
-  const std::unique_ptr<KvCache> cache = MakeBenchCache(4);
+  const std::unique_ptr<KvCache> cache = MakeSmallKvCache(4);
   for (const int64_t max_bytes : {kFileBytes - 1, kFileBytes}) {
-    auto folder = BlockFolder::Open(root.path() + "/m", "{}", kBenchBlockBytes);
+    auto folder = BlockFolder::Open(root.path() + "/m", "{}", kSmallKvBlockBytes);
     REQUIRE(folder.ok());
     const auto made = OffloadingConnector::Create(
-        {.host_bytes = kBenchBlockBytes,
+        {.host_bytes = kSmallKvBlockBytes,
          .file_tier = FileTierConfig{.root = root.path(), .max_bytes = max_bytes}},
         cache.get(), *std::move(folder));
     CHECK(made.ok() == (max_bytes == kFileBytes));

@@ -7,7 +7,7 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kBlockBytes = kBenchBlockBytes;
+constexpr int64_t kBlockBytes = kSmallKvBlockBytes;
 
 ConnectorBench MakeBench(int64_t host_bytes, bool prompt_only = true) {
   return ConnectorBench([=](const KvCache* cache) {
@@ -133,7 +133,7 @@ TEST_CASE("offloading: blocks with more than keys and values are refused") {
 }
 
 TEST_CASE("offloading: host memory for less than a block is refused") {
-  const std::unique_ptr<KvCache> cache = MakeBenchCache(4);
+  const std::unique_ptr<KvCache> cache = MakeSmallKvCache(4);
   const auto made = OffloadingConnector::Create({.host_bytes = kBlockBytes - 1}, cache.get());
   CHECK(made.status().code() == StatusCode::kInvalidArgument);
   CHECK(OffloadingConnector::Create({.host_bytes = kBlockBytes}, cache.get()).ok());
