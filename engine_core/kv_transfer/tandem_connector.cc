@@ -107,9 +107,16 @@ bool TandemConnector::OnAdded(const Request& request) {
   return true;
 }
 
+bool TandemConnector::IsReading(const KvTicket& ticket) const {
+  return std::ranges::any_of(reading_, [&](const auto& one) {
+    return one.second.lease == ticket.lease && one.second.secret == ticket.secret;
+  });
+}
+
 std::optional<KvMatch> TandemConnector::Match(const Request& request, int32_t num_local_tokens) {
   const auto found = remotes_.find(request.id());
   if (found == remotes_.end() || !found->second.is_waiting) return KvMatch{};
+  if (IsReading(found->second.ticket)) return std::nullopt;
   const int32_t num_remote = std::max(found->second.num_tokens, 0) / block_size_ * block_size_;
   const int32_t num_tokens = std::min(NumTokens(request), num_remote) - num_local_tokens;
   return num_tokens > 0 ? KvMatch{num_tokens, true} : KvMatch{};
@@ -134,6 +141,7 @@ void TandemConnector::OnAllocated(const Request& request, std::span<const BlockI
                    .blocks = {blocks.begin(), blocks.end()},
                    .hashes = NamesOf(request, first, count)};
   ++num_under_way_;
+  reading_.emplace_back(job.id, job.ticket);
   if (!remote.why_not.ok()) {
     ends_.Push({.read = KvReadEnd{.id = job.id, .status = remote.why_not}});
     return;
@@ -143,6 +151,9 @@ void TandemConnector::OnAllocated(const Request& request, std::span<const BlockI
 }
 
 void TandemConnector::EndRead(KvReadEnd end, KvTransferReport* report) {
+  const auto reading =
+      std::ranges::find(reading_, end.id, [](const auto& one) { return one.first; });
+  if (reading != reading_.end()) reading_.erase(reading);
   if (!end.status.ok()) {
     LOG_WARNING << "KV of request " << end.id << " could not be read: " << end.status.message();
   }

@@ -4,7 +4,8 @@
 // them straight into its own cache and decodes. By role an engine does one of the two, or both.
 // The prefill's response carries NIXL's kv_transfer_params, with the ticket of a lease on the
 // blocks; who brings them in a request with do_remote_prefill gets the blocks of its prompt's
-// hashes, or none. Requests without params are left alone.
+// hashes, or none. The choices of a prompt, which come with one ticket, read it once: the others
+// wait, and find the blocks in their own cache. Requests without params are left alone.
 // A lease ends when its reader has read, when a client gives it up, lease_s after the reader's last
 // sign of life, or when younger ones need room: all of them have at most half of the cache. A load
 // that failed for any reason is not tried again. Thread: engine loop, both halves; server and
@@ -86,6 +87,7 @@ class TandemConnector final : public InProcessConnector {
       : options_(std::move(options)), block_size_(block_size) {}
   Remote RemoteOf(const KvTransferParams& params) const;
   Status CheckHolder(const KvAddress& holder) const;
+  bool IsReading(const KvTicket& ticket) const;
   int32_t NumTokens(const Request& request) const;  // whose blocks are held or read; 0: none
   void EndRead(KvReadEnd end, KvTransferReport* report);
 
@@ -94,6 +96,7 @@ class TandemConnector final : public InProcessConnector {
   std::unordered_map<RequestId, Remote> remotes_;  // of requests that have not ended
   uint64_t num_leases_ = 0;
   int64_t num_under_way_ = 0;  // leases and reads
+  std::vector<std::pair<RequestId, KvTicket>> reading_;
   Mailbox<TransferEnd> ends_;
   std::vector<TransferEnd> taken_;
   std::unique_ptr<KvServer> server_;  // null: it does not store

@@ -193,16 +193,16 @@ class Adapters(unittest.TestCase):
                     return count(server, "vllm:external_prefix_cache_hits_total", DECODE)
 
                 self.assertEqual([answer(server, body) for body in asked], expected)
-                self.assertEqual(loaded(), 6 * 288)  # each choice its own
+                self.assertEqual(loaded(), 5 * 288)  # choices read a prompt once
                 self.assertEqual(answer(server, {**asked[0], "model": "m"}), base)
-                self.assertEqual(loaded(), 7 * 288)
+                self.assertEqual(loaded(), 6 * 288)
                 # Other weights of the name, of which both engines have no block.
                 write_adapter(path, 2)
                 self.assertEqual(server.post("/v1/load_lora_adapter", {
                     "lora_name": "a", "lora_path": str(path), "load_inplace": True})[0], 200)
                 other = answer(server, asked[0])
                 self.assertNotIn(other, (base, expected[0]))
-                self.assertEqual(loaded(), 8 * 288)
+                self.assertEqual(loaded(), 7 * 288)
                 self.assertNotIn("KV of request", server.log)
 
 

@@ -71,6 +71,26 @@ class Engine : public ConnectorBench {
     request.sampling_params.extra_args = ExtraArgs(params);
     return Run(std::move(request), needs);
   }
+  // At once; the tokens that each has read and found here.
+  std::vector<std::pair<int64_t, int64_t>> DecodeAll(const std::vector<RequestId>& ids,
+                                                     int32_t num_tokens,
+                                                     const wire::RawValue& params) {
+    for (const RequestId& id : ids) {
+      wire::EngineCoreRequest request = CountingRequest(id, num_tokens, 3);
+      request.sampling_params.extra_args = ExtraArgs(params);
+      REQUIRE(scheduler().Add(std::move(request), now()).ok());
+    }
+    std::vector<std::pair<int64_t, int64_t>> counts;
+    for (int i = 0; i < 20000 && scheduler().pending_work() != Work::kNone; ++i) {
+      Step();
+      for (const auto& record : TakeRecords(&outputs(), now())) {
+        const auto& stats = record.prefill_stats;
+        if (stats)
+          counts.emplace_back(stats->num_external_cached_tokens, stats->num_local_cached_tokens);
+      }
+    }
+    return counts;
+  }
   bool failed() const { return last().finish_reason == wire::FinishReason::kError; }
   // Until nobody reads any block.
   void WaitForReaders() {
@@ -201,6 +221,16 @@ TEST_CASE("tandem connector: engines that are no peers are not asked") {
   CHECK(decode.Decode("a", 30, params) == -1);
   CHECK(decode.failed());
   CHECK(friendly.Decode("a", 30, params) == 28);
+}
+
+TEST_CASE("tandem connector: the choices of a prompt read it once") {
+  const TempFolder folder;
+  const Role role = {.num_blocks = 40};
+  Engine prefill(folder, "p", role), decode(folder, "d", role);
+  using Counts = std::vector<std::pair<int64_t, int64_t>>;
+  const auto params = prefill.Prefill("a", 30);
+  CHECK(decode.DecodeAll({"0", "1", "2"}, 30, params) == Counts{{28, 0}, {0, 28}, {0, 28}});
+  prefill.WaitForReaders();
 }
 
 TEST_CASE("tandem connector: a lease that nobody reads ends, and its blocks are free") {
