@@ -33,9 +33,10 @@ def free_port():
         return one.getsockname()[1]
 
 
-class Router(unittest.TestCase):
-    """What every router does; subclasses have its command line."""
+class RunningRouter(unittest.TestCase):
+    """A router before two servers; subclasses have its command line."""
     name = None
+    flags = ((), ())  # of each server
 
     @classmethod
     def command(cls, urls, port, folder):
@@ -49,8 +50,9 @@ class Router(unittest.TestCase):
         if not programs.exists():
             pair.skip(f"{cls.name} is not installed in {FOLDER}; tests/interop/routers_test.py has the command")
         cls.folder = cls.enterClassContext(tempfile.TemporaryDirectory(prefix="tandem-router-"))
-        cls.servers = [cls.enterClassContext(Pair("--served-model-name", "m", "--kv-cache-memory-bytes", "32M"))
-                       for _ in range(2)]
+        cls.servers = [cls.enterClassContext(Pair("--served-model-name", "m", "--kv-cache-memory-bytes", "32M",
+                                                  *[flag.replace("FOLDER", cls.folder) for flag in flags]))
+                       for flags in cls.flags]
         cls.port = free_port()
         argv = cls.command([server.url for server in cls.servers], cls.port, pathlib.Path(cls.folder))
         cls.log = open(pathlib.Path(cls.folder) / "log", "wb+")
@@ -82,6 +84,10 @@ class Router(unittest.TestCase):
             return 0, b""
         finally:
             connection.close()
+
+
+class Router(RunningRouter):
+    """What every router does."""
 
     def served(self):
         """Requests that each server has finished."""
@@ -155,6 +161,44 @@ class VllmRouter(Router):
     def command(cls, urls, port, folder):
         return ["vllm-router", "--worker-urls", *urls, "--policy", "round_robin", "--host", "127.0.0.1", "--port", port,
                 "--prometheus-port", free_port()]
+
+
+def kv_transfer(role, **extra):
+    return ("--block-size", "32", "--kv-transfer-config", json.dumps({
+        "kv_connector": "TandemConnector", "kv_role": role, "kv_connector_extra_config": extra}))
+
+
+class VllmRouterPrefillDecode(RunningRouter):
+    """The first server computes prompts, the second one decodes."""
+    name = "vllm-router"
+    flags = (kv_transfer("kv_producer", listen="unix:FOLDER/kv"), kv_transfer("kv_consumer"))
+
+    @classmethod
+    def command(cls, urls, port, folder):
+        return ["vllm-router", "--vllm-pd-disaggregation", "--prefill", urls[0], "--decode", urls[1], "--policy", "round_robin",
+                "--host", "127.0.0.1", "--port", port, "--prometheus-port", free_port()]
+
+    def test_1_kv_goes_from_one_to_the_other_and_changes_no_bit(self):
+        prefill, decode = self.servers
+        for i in range(8):
+            body = {"model": "m", "prompt": [(7 * i + j * j) % 200 + 1 for j in range(140)], "max_tokens": 12,
+                    "temperature": 0.7, "seed": i, "stream": i % 2 == 1}
+            status, reply = self.ask("POST", "/v1/completions", body)
+            self.assertEqual(status, 200, reply)
+            direct = json.loads(prefill.post("/v1/completions", {**body, "stream": False})[1])["choices"][0]["text"]
+            if body["stream"]:
+                events = [line[6:] for line in reply.decode().splitlines() if line.startswith("data: {")]
+                text = "".join(choice["text"] for event in events for choice in json.loads(event)["choices"])
+            else:
+                text = json.loads(reply)["choices"][0]["text"]
+            self.assertEqual(text, direct)
+        self.assertEqual(decode.total("vllm:external_prefix_cache_hits_total"), 8 * 128)
+        wait_for(lambda: prefill.total("vllm:kv_cache_usage_perc") == 0, "all leases have ended")
+
+    def test_2_chats(self):
+        reply = json.loads(self.ask("POST", "/v1/chat/completions", {
+            "model": "m", "temperature": 0, "messages": [{"role": "user", "content": "What is 7 plus 5?"}]})[1])
+        self.assertEqual(reply["choices"][0]["message"]["content"], "7 plus 5 is 12.")
 
 
 class ProductionStack(Router):
