@@ -64,10 +64,24 @@ Status SetKey(const std::string& key, const Json& value, wire::KvEventsConfig* c
   return InvalidArgumentError("--kv-events-config: no key is called " + key);
 }
 
+wire::KvMedium ToWire(KvMedium medium) {
+  switch (medium) {
+    case KvMedium::kCache:
+      break;
+    case KvMedium::kHostMemory:
+      return wire::KvMedium::kCpu;
+    case KvMedium::kFiles:
+      return wire::KvMedium::kStorage;
+  }
+  return wire::KvMedium::kGpu;
+}
+
 wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
   wire::KvBlockStored out;
   out.block_hashes.reserve(stored.block_hashes.size());
   for (const BlockHash& hash : stored.block_hashes) out.block_hashes.push_back(hash.bytes);
+  out.medium = ToWire(stored.medium);
+  if (stored.medium != KvMedium::kCache) return out;
   if (stored.parent) out.parent_block_hash = stored.parent->bytes;
   out.token_ids = std::move(stored.token_ids);
   out.lookahead_token_ids = std::move(stored.next_token_ids);
@@ -82,7 +96,7 @@ wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
   return out;
 }
 wire::KvEvent ToWire(BlockRemoved&& removed, const KvCacheConfig&) {
-  return wire::KvBlockRemoved{removed.block_hash.bytes};
+  return wire::KvBlockRemoved{removed.block_hash.bytes, ToWire(removed.medium)};
 }
 wire::KvEvent ToWire(AllBlocksCleared&&, const KvCacheConfig&) {
   return wire::KvAllBlocksCleared{};

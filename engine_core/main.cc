@@ -342,11 +342,13 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   std::unique_ptr<InProcessConnector> connector;
   std::optional<TransferringExecutor> transferring;
   if (setup->kv_transfer.connector != KvTransferConfig::Connector::kNone) {
-    auto made = MakeConnector(setup->kv_transfer, {.backend = &loaded->runner->backend(),
-                                                   .cache = &loaded->runner->kv_cache(),
-                                                   .model = config.model,
-                                                   .facts = KvFacts(config, *model_config, *setup),
-                                                   .hashes = HashOfNoBlock(*setup)});
+    auto made =
+        MakeConnector(setup->kv_transfer, {.backend = &loaded->runner->backend(),
+                                           .cache = &loaded->runner->kv_cache(),
+                                           .model = config.model,
+                                           .facts = KvFacts(config, *model_config, *setup),
+                                           .hashes = HashOfNoBlock(*setup),
+                                           .reports_events = setup->engine.kv_cache.enable_events});
     if (!made.ok()) return Fail(kExitBadFlags, made.status().WithContext("--kv-transfer-config"));
     connector = *std::move(made);
     setup->engine.kv_connector = connector.get();

@@ -42,7 +42,10 @@ class Writer : public MsgpackWriter {
   const size_t hash_bytes_;
 };
 
-constexpr std::string_view kMedium = "GPU";  // what readers of vLLM's events know the main cache by
+// What readers of vLLM's events know them by.
+std::string_view NameOf(KvMedium medium) {
+  return medium == KvMedium::kGpu ? "GPU" : medium == KvMedium::kCpu ? "CPU" : "STORAGE";
+}
 
 void Pack(Writer& w, const KvBlockStored& stored) {
   const bool has_window = stored.sliding_window > 0;
@@ -50,7 +53,9 @@ void Pack(Writer& w, const KvBlockStored& stored) {
   // Fields that are left out at the end: the window's; locality, ownership and session_id, which we
   // never have; and the last one. An array has all that come before one.
   const bool pads = has_lookahead && w.is_array();
-  w.Event("BlockStored", pads ? 15 : size_t{10} + (has_window ? 1 : 0) + (has_lookahead ? 1 : 0));
+  const bool has_all = stored.medium == KvMedium::kGpu;
+  const size_t num_all = pads ? 15 : size_t{10} + (has_window ? 1 : 0) + (has_lookahead ? 1 : 0);
+  w.Event("BlockStored", has_all ? num_all : 7);
   w.Field("block_hashes");
   w.Array(stored.block_hashes.size());
   for (const KvBlockHash& hash : stored.block_hashes) w.Hash(hash);
@@ -64,9 +69,10 @@ void Pack(Writer& w, const KvBlockStored& stored) {
   w.Field("lora_id");
   stored.lora ? w.Int(stored.lora->id) : w.Nil();
   w.Field("medium");
-  w.String(kMedium);
+  w.String(NameOf(stored.medium));
   w.Field("lora_name");
   stored.lora ? w.String(stored.lora->name) : w.Nil();
+  if (!has_all) return;
   w.Field("extra_keys");
   w.Array(stored.block_hashes.size());
   for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
@@ -98,12 +104,14 @@ void Pack(Writer& w, const KvBlockStored& stored) {
 }
 
 void Pack(Writer& w, const KvBlockRemoved& removed) {
-  w.Event("BlockRemoved", 3);
+  const bool has_all = removed.medium == KvMedium::kGpu;
+  w.Event("BlockRemoved", has_all ? 3 : 2);
   w.Field("block_hashes");
   w.Array(1);
   w.Hash(removed.block_hash);
   w.Field("medium");
-  w.String(kMedium);
+  w.String(NameOf(removed.medium));
+  if (!has_all) return;
   w.Field("group_idx");
   w.Int(0);
 }

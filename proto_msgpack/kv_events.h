@@ -19,6 +19,10 @@ namespace tandem::wire {
 
 using KvBlockHash = std::array<uint8_t, 32>;  // a shorter one is at the end
 
+// The cache, and where a connector keeps blocks beyond it: host memory and files. Events of these
+// have hashes alone.
+enum class KvMedium { kGpu, kCpu, kStorage };
+
 // Consecutive blocks of one request that became findable.
 struct KvBlockStored {
   std::vector<KvBlockHash> block_hashes;
@@ -36,9 +40,11 @@ struct KvBlockStored {
   int32_t sliding_window = 0;  // keys that every layer sees; 0: all
   // The token after each block, where its hash covers that token; else empty.
   std::vector<TokenId> lookahead_token_ids;
+  KvMedium medium = KvMedium::kGpu;
 };
 struct KvBlockRemoved {
   KvBlockHash block_hash;
+  KvMedium medium = KvMedium::kGpu;
 };
 struct KvAllBlocksCleared {};
 using KvEvent = std::variant<KvBlockStored, KvBlockRemoved, KvAllBlocksCleared>;

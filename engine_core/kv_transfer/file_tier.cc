@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/strings.h"
+#include "engine_core/kv_transfer/tier_events.h"
 #include "proto_msgpack/offload_series.h"
 
 namespace tandem {
@@ -25,6 +26,7 @@ FileTier::FileTier(const FileTierOptions& options, std::unique_ptr<BlockFolder> 
                    HostBlocks host, ConnectorCounts* counts)
     : host_(std::move(host)),
       counts_(counts),
+      events_(options.events),
       max_files_(static_cast<size_t>(options.max_bytes / folder->bytes_per_file())),
       max_writing_(static_cast<size_t>(std::max(host_.num_blocks / 4, 1))),
       folder_(std::move(folder)),
@@ -86,10 +88,15 @@ void FileTier::TrimTo(size_t num_files) {
   std::vector<BlockHash> removes;
   while (files_.size() > 0 && files_.size() + writing_.size() > num_files) {
     removes.push_back(files_.oldest());
-    files_.Erase(removes.back());
+    EraseFile(removes.back());
   }
   if (removes.empty()) return;
   worker_.Push({.kind = BlockFileJob::Kind::kRemove, .hashes = std::move(removes)});
+}
+
+void FileTier::EraseFile(const BlockHash& hash) {
+  if (files_.Has(hash)) AddRemoved(KvMedium::kFiles, hash, events_);
+  files_.Erase(hash);
 }
 
 // ---- loads ----
@@ -228,6 +235,7 @@ void FileTier::Settle() {
 
 void FileTier::EndScan(const BlockFileJob& job) {
   for (size_t i = job.hashes.size(); i > 0; --i) files_.AddOldest(job.hashes[i - 1]);
+  AddStored(KvMedium::kFiles, job.hashes, events_);
   knows_files_ = true;
   LOG_INFO << "KV offloading: found " << WithCommas(static_cast<int64_t>(job.hashes.size()))
            << " KV blocks in " << folder_->path();
@@ -238,12 +246,13 @@ void FileTier::EndRead(const BlockFileJob& job) {
   read_at_ = Now();
   reading_.erase(job.hash);
   if (job.status.ok()) {
+    if (!host_.pool->Find(job.hash)) AddStored(KvMedium::kHostMemory, {job.hash}, events_);
     host_.pool->Register(job.host_block, job.hash);
     counts_->Add(offload::kTierReadBytes, static_cast<double>(job.bytes.size()),
                  {offload::kFileTier});
     counts_->Add(offload::kTierReadTime, job.seconds, {offload::kFileTier});
   } else {
-    files_.Erase(job.hash);
+    EraseFile(job.hash);
     NoteFailure("read", job.status);
   }
   host_.pool->Free({&job.host_block, 1});
@@ -259,6 +268,7 @@ void FileTier::EndWrite(const BlockFileJob& job) {
     if (is_full) max_files_ = std::max<size_t>(std::min(max_files_, files_.size()), 1);
     return;
   }
+  if (!files_.Has(job.hash)) AddStored(KvMedium::kFiles, {job.hash}, events_);
   files_.Add(job.hash);
   const auto num_bytes = static_cast<double>(job.bytes.size());
   counts_->Add(offload::kTierWriteBytes, num_bytes, {offload::kFileTier});
@@ -276,6 +286,7 @@ void FileTier::NoteFailure(std::string_view what, const Status& status) {
 
 void FileTier::Clear() {
   std::vector<BlockHash> removes(files_.order().begin(), files_.order().end());
+  for (const BlockHash& hash : removes) AddRemoved(KvMedium::kFiles, hash, events_);
   files_.Clear();
   backlog_.clear();
   worker_.Push({.kind = BlockFileJob::Kind::kRemove, .hashes = std::move(removes)});

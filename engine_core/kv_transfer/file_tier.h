@@ -23,6 +23,7 @@
 
 #include "common/ids.h"
 #include "engine_core/kv_cache/block_pool.h"
+#include "engine_core/kv_cache/kv_cache_event.h"
 #include "engine_core/kv_transfer/block_file_worker.h"
 #include "engine_core/kv_transfer/block_folder.h"
 #include "engine_core/kv_transfer/block_lru.h"
@@ -33,6 +34,7 @@ namespace tandem {
 struct FileTierOptions {
   int64_t max_bytes = INT64_MAX;  // of the files
   int num_readers = 4;
+  std::vector<KvCacheEvent>* events = nullptr;  // of files, and of what is read; null: none
 };
 
 // Where blocks lie in host memory.
@@ -102,6 +104,7 @@ class FileTier {
   void WriteBacklog();
   void CountDropped(int64_t num_blocks);
   void TrimTo(size_t num_files);
+  void EraseFile(const BlockHash& hash);
   void EndScan(const BlockFileJob& job);
   void EndRead(const BlockFileJob& job);
   void EndWrite(const BlockFileJob& job);
@@ -109,6 +112,7 @@ class FileTier {
 
   const HostBlocks host_;
   ConnectorCounts* const counts_;
+  std::vector<KvCacheEvent>* const events_;
   size_t max_files_;
   const size_t max_writing_;
   const std::unique_ptr<BlockFolder> folder_;

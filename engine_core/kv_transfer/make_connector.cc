@@ -69,8 +69,9 @@ Made MakeOffloading(const KvTransferConfig& config, const ConnectorPlace& place)
   if (config.file_tier) {
     ASSIGN_OR_RETURN(folder, OpenFiles(*config.file_tier, place));
   }
-  ASSIGN_OR_RETURN(std::unique_ptr<OffloadingConnector> connector,
-                   OffloadingConnector::Create(config, place.cache, std::move(folder)));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<OffloadingConnector> connector,
+      OffloadingConnector::Create(config, place.cache, std::move(folder), place.reports_events));
   LOG_INFO << "KV offloading: host memory for " << WithCommas(connector->num_host_blocks())
            << " KV blocks beyond the cache";
   return std::unique_ptr<InProcessConnector>(std::move(connector));

@@ -16,9 +16,10 @@ namespace tandem {
 struct ConnectorPlace {
   const Backend* backend = nullptr;
   const KvCache* cache = nullptr;
-  std::string model;   // file or folder
-  std::string facts;   // what else decides the content of the cache
-  std::string hashes;  // the hash of no block: kind and seed of block hashes
+  std::string model;            // file or folder
+  std::string facts;            // what else decides the content of the cache
+  std::string hashes;           // the hash of no block: kind and seed of block hashes
+  bool reports_events = false;  // KV events are published
 };
 
 // Logs what there is. REQUIRES: some connector is asked for.

@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/clock.h"
+#include "engine_core/kv_transfer/tier_events.h"
 #include "engine_core/scheduler/reads_prefix.h"
 #include "engine_core/scheduler/request.h"
 #include "proto_msgpack/offload_series.h"
@@ -34,15 +35,16 @@ ConnectorCounts::Info InfoOf(const KvTransferConfig& config, int64_t num_blocks,
 OffloadingConnector::OffloadingConnector(const KvTransferConfig& config, const KvCache& cache,
                                          int32_t num_host_blocks,
                                          std::unique_ptr<BlockCopier> copier,
-                                         std::unique_ptr<BlockFolder> folder)
+                                         std::unique_ptr<BlockFolder> folder, bool reports_events)
     : prompt_only_(config.offload_prompt_only),
       block_size_(cache.spec().block_size),
       bytes_per_block_(BlockCopier::BytesPerBlock(cache)),
-      host_(num_host_blocks, nullptr),
+      reported_(reports_events ? &events_ : nullptr),
+      host_(num_host_blocks, reported_),
       copier_(std::move(copier)),
       counts_(InfoOf(config, num_host_blocks - 1, bytes_per_block_, block_size_)) {
   if (folder == nullptr) return;
-  FileTierOptions options = {.num_readers = config.file_tier->num_readers};
+  FileTierOptions options = {.num_readers = config.file_tier->num_readers, .events = reported_};
   if (config.file_tier->max_bytes > 0) options.max_bytes = config.file_tier->max_bytes;
   files_ = std::make_unique<FileTier>(
       options, std::move(folder),
@@ -53,7 +55,8 @@ OffloadingConnector::OffloadingConnector(const KvTransferConfig& config, const K
 }
 
 StatusOr<std::unique_ptr<OffloadingConnector>> OffloadingConnector::Create(
-    const KvTransferConfig& config, const KvCache* cache, std::unique_ptr<BlockFolder> folder) {
+    const KvTransferConfig& config, const KvCache* cache, std::unique_ptr<BlockFolder> folder,
+    bool reports_events) {
   constexpr int64_t kMostBlocks = 1 << 30;
   const int64_t num_blocks =
       std::min(config.host_bytes / BlockCopier::BytesPerBlock(*cache), kMostBlocks);
@@ -70,8 +73,8 @@ StatusOr<std::unique_ptr<OffloadingConnector>> OffloadingConnector::Create(
   }
   const auto with_null = static_cast<int32_t>(num_blocks + 1);
   ASSIGN_OR_RETURN(std::unique_ptr<BlockCopier> copier, BlockCopier::Create(cache, with_null));
-  return std::unique_ptr<OffloadingConnector>(
-      new OffloadingConnector(config, *cache, with_null, std::move(copier), std::move(folder)));
+  return std::unique_ptr<OffloadingConnector>(new OffloadingConnector(
+      config, *cache, with_null, std::move(copier), std::move(folder), reports_events));
 }
 
 std::optional<KvMatch> OffloadingConnector::Match(const Request& request,
@@ -193,19 +196,36 @@ void OffloadingConnector::WaitBriefly() {
 bool OffloadingConnector::Reset() {
   if (files_ != nullptr) files_->Settle();
   if (host_.num_free() != num_host_blocks()) return false;
-  host_.Clear();
+  // Each block by itself: what is cleared for readers of events is the cache as well.
+  std::vector<BlockId> all(static_cast<size_t>(num_host_blocks()));
+  host_.Allocate(all);
+  host_.Free(all);
   if (files_ != nullptr) files_->Clear();
   return true;
+}
+
+void OffloadingConnector::TakeEvents(std::vector<KvCacheEvent>* events) {
+  for (KvCacheEvent& event : events_) {
+    auto* const removed = std::get_if<BlockRemoved>(&event);
+    const bool is_lost = removed != nullptr && removed->medium == KvMedium::kCache;
+    if (is_lost && host_.Find(removed->block_hash)) continue;  // another block has it
+    if (is_lost) removed->medium = KvMedium::kHostMemory;
+    events->push_back(std::move(event));
+  }
+  events_.clear();
 }
 
 void OffloadingConnector::Report(KvTransferReport* report) {
   if (files_ != nullptr) files_->Settle();
   for (const BlockCopyJob& job : copier_->TakeDone()) {
     std::vector<FileTier::Stored> stored;
+    std::vector<BlockHash> news;
     for (size_t i = 0; i < job.hashes.size(); ++i) {
+      if (!host_.Find(job.hashes[i])) news.push_back(job.hashes[i]);
       host_.Register(job.host_blocks[i], job.hashes[i]);
       stored.push_back({job.hashes[i], job.host_blocks[i]});
     }
+    AddStored(KvMedium::kHostMemory, std::move(news), reported_);
     if (job.is_for_files) files_->Offer(stored);
     host_.Free(job.held);
     --(job.is_load ? num_loads_ : num_stores_);

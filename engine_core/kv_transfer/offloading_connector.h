@@ -15,6 +15,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "common/status.h"
 #include "engine_core/kv_cache/block_pool.h"
@@ -28,11 +29,11 @@ namespace tandem {
 
 class OffloadingConnector final : public InProcessConnector {
  public:
-  // folder: of the files; nullptr: none. INVALID_ARGUMENT: host memory or files are too small for
-  // one block.
+  // folder: of the files; nullptr: none. reports_events: TakeEvents has some. INVALID_ARGUMENT:
+  // host memory or files are too small for one block.
   static StatusOr<std::unique_ptr<OffloadingConnector>> Create(
       const KvTransferConfig& config, const KvCache* cache,
-      std::unique_ptr<BlockFolder> folder = nullptr);
+      std::unique_ptr<BlockFolder> folder = nullptr, bool reports_events = false);
 
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
   wire::CountsByName Sources(const Request& request, int32_t num_local_tokens,
@@ -42,6 +43,7 @@ class OffloadingConnector final : public InProcessConnector {
   bool WillFreeBlocks() const override { return num_stores_ > 0; }
   KvEnding OnFinished(const Request& request, wire::RequestStatus status,
                       std::span<const BlockId> table) override;
+  void TakeEvents(std::vector<KvCacheEvent>* events) override;
   bool Reset() override;
   wire::RawValue TakeStats() override;
 
@@ -56,7 +58,8 @@ class OffloadingConnector final : public InProcessConnector {
 
  private:
   OffloadingConnector(const KvTransferConfig& config, const KvCache& cache, int32_t num_host_blocks,
-                      std::unique_ptr<BlockCopier> copier, std::unique_ptr<BlockFolder> folder);
+                      std::unique_ptr<BlockCopier> copier, std::unique_ptr<BlockFolder> folder,
+                      bool reports_events);
   bool IsForFiles(const Request& request) const;
   size_t RunInMemory(std::span<const BlockHash> hashes) const;
   static int64_t NumBlocks(const BlockCopyJob& job) {
@@ -69,6 +72,10 @@ class OffloadingConnector final : public InProcessConnector {
   const bool prompt_only_;
   const int32_t block_size_;
   const int64_t bytes_per_block_;
+  // Of both places; what the pool has lost is in it as if it were the cache's. Without reports
+  // empty, and null where it is passed on.
+  std::vector<KvCacheEvent> events_;
+  std::vector<KvCacheEvent>* const reported_;
   BlockPool host_;  // held: being written or read
   std::unique_ptr<BlockCopier> copier_;
   ConnectorCounts counts_;

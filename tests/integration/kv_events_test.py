@@ -40,9 +40,9 @@ class BlockStored(Event):
     lora_id: Optional[int]
     medium: Optional[str]
     lora_name: Optional[str]
-    extra_keys: Optional[list]
-    group_idx: int
-    kv_cache_spec_kind: str
+    extra_keys: Optional[list] = None
+    group_idx: Optional[int] = None
+    kv_cache_spec_kind: Optional[str] = None
     kv_cache_spec_sliding_window: Optional[int] = None
     lookahead_token_ids: Optional[List[List[int]]] = None
 
@@ -50,7 +50,7 @@ class BlockStored(Event):
 class BlockRemoved(Event):
     block_hashes: List[Hash]
     medium: Optional[str]
-    group_idx: int
+    group_idx: Optional[int] = None
 
 
 class AllBlocksCleared(Event):
@@ -71,6 +71,8 @@ def decode(payload):
     batch = DECODER.decode(payload)
     for event in msgpack.unpackb(payload)[1]:
         assert next(iter(event)) == "type", event  # readers that decide by the first key
+        # What is beyond the cache has hashes alone.
+        assert ("group_idx" in event) == (event.get("medium") == "GPU"), event
     return batch
 
 
@@ -156,6 +158,41 @@ class EngineWithEvents(unittest.TestCase):
                 return found
             self.assertEqual(topic.decode(), TOPIC)
             found.append((number, payload))
+
+
+class OffloadedBlocks(unittest.TestCase):
+    def test_host_memory_and_files_are_named_too(self):
+        folder = self.enterContext(tempfile.TemporaryDirectory())
+        events = {"enable_kv_cache_events": True, "endpoint": f"ipc://{folder}/events",
+                  "replay_endpoint": f"ipc://{folder}/replay"}
+        offloading = {"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {
+            "spec_name": "TieringOffloadingSpec", "cpu_bytes_to_use": 50_000_000,
+            "secondary_tiers": [{"type": "fs", "root_dir": f"{folder}/files"}]}}
+        server = self.enterContext(pair.Pair("--block-size", BLOCK, "--kv-events-config", json.dumps(events),
+                                             "--kv-transfer-config", json.dumps(offloading)))
+        context = zmq.Context()
+        self.addCleanup(context.destroy, 0)
+        replay = context.socket(zmq.DEALER)
+        replay.setsockopt(zmq.RCVTIMEO, pair.LIMIT * 1000)
+        self.addCleanup(replay.close, 0)
+        replay.connect(events["replay_endpoint"])
+
+        def stored():
+            """What is stored where, after another step: that takes in what files have been written."""
+            status, reply = server.post("/v1/completions", {"prompt": [7] * 70, "max_tokens": 2, "temperature": 0})
+            self.assertEqual(status, 200, reply)
+            replay.send_multipart([b"", struct.pack(">q", 0)])
+            places = {"GPU": set(), "CPU": set(), "STORAGE": set()}
+            while payload := replay.recv_multipart()[-1]:
+                for event in decode(payload).events:
+                    self.assertIsInstance(event, BlockStored)
+                    places[event.medium].update(event.block_hashes)
+            return places
+
+        pair.wait_for(lambda: len(stored()["STORAGE"]) == 2, "files")
+        places = stored()
+        self.assertEqual(places["CPU"], places["GPU"])
+        self.assertEqual(places["STORAGE"], places["GPU"])
 
 
 class KvEvents(EngineWithEvents):

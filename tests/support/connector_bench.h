@@ -114,6 +114,7 @@ class ConnectorBench {
   }
   bool Reset() { return scheduler_.ResetPrefixCache(false, ++now_, /*reset_connector=*/true); }
   Scheduler& scheduler() { return scheduler_; }
+  InProcessConnector& connector() { return *connector_; }
   ClientOutputs& outputs() { return outputs_; }
   double now() { return ++now_; }
 

@@ -53,6 +53,21 @@ TEST_CASE("kv-events-config: an error names the wrong key or value") {
   CHECK_THAT(message(R"({"hwm": 18446744073709551615})"), Contains("hwm"));
 }
 
+TEST_CASE("KV events of places beyond the cache have hashes and the place") {
+  BlockStored stored;
+  stored.block_hashes.resize(2);
+  stored.medium = KvMedium::kHostMemory;
+  KvCacheConfig cache;
+  cache.block_size = 16;
+  const auto batch = ToKvEventBatch({stored, BlockRemoved{{}, KvMedium::kFiles}}, cache, 1);
+  const auto& out = std::get<wire::KvBlockStored>(batch.events[0]);
+  CHECK(out.medium == wire::KvMedium::kCpu);
+  CHECK(out.block_hashes.size() == 2);
+  CHECK(out.block_size == 0);
+  CHECK(out.extra_keys.empty());
+  CHECK(std::get<wire::KvBlockRemoved>(batch.events[1]).medium == wire::KvMedium::kStorage);
+}
+
 TEST_CASE("KV events are converted with the block size, the parent and the extra keys") {
   BlockStored stored;
   stored.block_hashes.resize(2);

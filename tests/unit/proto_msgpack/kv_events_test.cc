@@ -51,6 +51,32 @@ TEST_CASE("KV events: BlockStored is a map with type first, hashes as integers")
   CHECK(EncodeKvEvents(Batch(stored), KvHashForm::kInteger) == want);
 }
 
+TEST_CASE("KV events: blocks beyond the cache have what vLLM's connector sends of them") {
+  KvBlockStored stored;
+  stored.block_hashes = {HashEndingIn(1), HashEndingIn(2)};
+  stored.medium = KvMedium::kCpu;
+  const auto encode = [](KvEvent event, KvEventEncoding encoding) {
+    return EncodeKvEvents(Batch(std::move(event)), KvHashForm::kInteger, encoding);
+  };
+  CHECK(encode(stored, KvEventEncoding::kMap) ==
+        std::string(kBatchHead) +
+            "\x88\xa4type\xab"
+            "BlockStored\xac"
+            "block_hashes\x92\x01\x02\xb1parent_block_hash\xc0\xa9token_ids\x90\xaa"
+            "block_size\x00\xa7lora_id\xc0\xa6medium\xa3"
+            "CPU\xa9lora_name\xc0\x03"s);
+  CHECK(encode(stored, KvEventEncoding::kArray) == std::string(kBatchHead) +
+                                                       "\x98\xab"
+                                                       "BlockStored\x92\x01\x02\xc0\x90\x00\xc0\xa3"
+                                                       "CPU\xc0\x03"s);
+  const KvBlockRemoved removed = {HashEndingIn(7), KvMedium::kStorage};
+  CHECK(encode(removed, KvEventEncoding::kMap) ==
+        std::string(kBatchHead) +
+            "\x83\xa4type\xac"
+            "BlockRemoved\xac"
+            "block_hashes\x91\x07\xa6medium\xa7STORAGE\x03"s);
+}
+
 TEST_CASE("KV events: as arrays, the tag first and the fields in the same order") {
   KvBlockStored stored;
   stored.block_hashes = {HashEndingIn(1), HashEndingIn(2)};

@@ -1,5 +1,7 @@
 #include "engine_core/kv_transfer/offloading_connector.h"
 
+#include <set>
+
 #include "proto_msgpack/kv_connector_stats.h"
 #include "proto_msgpack/offload_series.h"
 #include "tests/support/connector_bench.h"
@@ -54,6 +56,66 @@ TEST_CASE("offloading: the least recently used prefix is lost first, its end bef
     CHECK(bench.Ask(40, 200) == 0);
     CHECK(bench.Ask(40, 0) == 0);
   }
+}
+
+// What a reader of the events knows to be in a place, in order of the events.
+class Reader {
+ public:
+  explicit Reader(ConnectorBench* bench) : bench_(bench) {}
+  // "+n": n blocks were stored, "-": one was removed.
+  std::string Read(KvMedium medium = KvMedium::kHostMemory) {
+    std::vector<KvCacheEvent> events;
+    bench_->connector().TakeEvents(&events);
+    std::string text;
+    for (const KvCacheEvent& event : events) {
+      if (const auto* stored = std::get_if<BlockStored>(&event)) {
+        if (stored->medium != medium) continue;
+        CHECK(stored->token_ids.empty());
+        text += "+" + std::to_string(stored->block_hashes.size());
+        for (const BlockHash& hash : stored->block_hashes)
+          CHECK(there_.insert(hash.ToHex()).second);
+      } else {
+        const auto& removed = std::get<BlockRemoved>(event);
+        if (removed.medium != medium) continue;
+        text += "-";
+        CHECK(there_.erase(removed.block_hash.ToHex()) == 1);
+      }
+    }
+    return text;
+  }
+  size_t num_there() const { return there_.size(); }
+
+ private:
+  ConnectorBench* bench_;
+  std::set<std::string> there_;
+};
+
+TEST_CASE("offloading: events name what comes into host memory and what leaves it") {
+  ConnectorBench bench([](const KvCache* cache) {
+    return OffloadingConnector::Create({.host_bytes = 8 * kBlockBytes}, cache, nullptr,
+                                       /*reports_events=*/true)
+        .value();
+  });
+  Reader reader(&bench);
+  CHECK(bench.Ask(20, 0) == 0);
+  CHECK(reader.Read() == "+5");
+  CHECK(bench.Ask(20, 0) == 4);  // all of it but for the last block is in the cache
+  CHECK(reader.Read().empty());
+  CHECK(bench.Ask(20, 100) == 0);
+  CHECK(reader.Read() == "--+5");
+  CHECK(reader.num_there() == 8);
+  REQUIRE(bench.Reset());
+  CHECK(reader.Read() == "--------");
+  CHECK(bench.Ask(20, 100) == 0);
+  CHECK(reader.Read() == "+5");
+}
+
+TEST_CASE("offloading: without readers there are no events") {
+  ConnectorBench bench = MakeBench(8 * kBlockBytes);
+  CHECK(bench.Ask(20, 0) == 0);
+  std::vector<KvCacheEvent> events;
+  bench.connector().TakeEvents(&events);
+  CHECK(events.empty());
 }
 
 // Of a series without labels that is no gauge, its sum over all reports of a request.
