@@ -237,10 +237,11 @@ LogprobsMode LogprobsModeOf(std::string_view word) {
                                         : LogprobsMode::kRawLogprobs;
 }
 
+constexpr StepTimeLimit kAutoStepTime = {.seconds = 0.02, .decode_steps = 3};
+
 StatusOr<StepTimeLimit> ParseStepTimeLimit(const EngineConfig& config) {
   if (config.max_step_ms == "auto") {
-    return config.enable_chunked_prefill ? StepTimeLimit{.seconds = 0.02, .decode_steps = 3}
-                                         : StepTimeLimit();
+    return config.enable_chunked_prefill ? kAutoStepTime : StepTimeLimit();
   }
   const std::optional<double> milliseconds = ParseNumber<double>(config.max_step_ms);
   if (!milliseconds || !(*milliseconds >= 0 && *milliseconds <= 1e6)) {
@@ -320,7 +321,10 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   RETURN_IF_ERROR(CheckRecurrent(model, setup));
   RETURN_IF_ERROR(CheckUneven(config, model, setup));
   SetScheduling(config, &setup);
-  ASSIGN_OR_RETURN(setup.engine.scheduler.step_time_limit, ParseStepTimeLimit(config));
+  ASSIGN_OR_RETURN(const StepTimeLimit step_time, ParseStepTimeLimit(config));
+  setup.engine.scheduler.step_time_limit = step_time;
+  // No step has a budget of tokens that would bound it.
+  setup.engine.scheduler.image_time_limit = step_time.is_on() ? step_time : kAutoStepTime;
   RETURN_IF_ERROR(SetAdapters(config, &setup));
   RETURN_IF_ERROR(CheckSleepMode(config, setup));
   RETURN_IF_ERROR(SetRanks(config, model, &setup));

@@ -34,6 +34,7 @@ SchedulerConfig WithLimits(const EngineCoreOptions& options, const ExecutorLimit
   config.drafts = limits.drafts;
   config.encoder_cache_rows = limits.images ? limits.max_num_batched_tokens : 0;
   config.needs_whole_images |= limits.images && limits.images->are_whole;
+  if (!limits.images) config.image_time_limit = {};
   return config;
 }
 

@@ -230,7 +230,10 @@ SubmittedStep DescribeStep(const SchedulerOutput& step, int64_t number) {
     digest.Add(static_cast<int64_t>(admitted.token_ids.size()), admitted.num_prompt_tokens);
     if (admitted.adapter != nullptr) digest.Add(admitted.adapter->id, admitted.adapter->version);
   }
-  for (const auto& image : step.encoder_inputs) digest.Add(image->key);
+  for (const EncoderInput& input : step.encoder_inputs) {
+    digest.Add(input.key);
+    digest.Add(input.image != nullptr, input.num_slices);
+  }
   for (const std::string& key : step.dropped_encoder_outputs) digest.Add(key);
   for (const TokenMask& mask : step.token_masks) digest.Add(mask.request_idx, -2);
   return {.number = number,

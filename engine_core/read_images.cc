@@ -95,11 +95,11 @@ StatusOr<int64_t> ReadGrid(const Feature& feature, const ImageLimits& limits, Im
   }
   image->grid_h = static_cast<int32_t>(grid[1]);
   image->grid_w = static_cast<int32_t>(grid[2]);
+  image->num_slices = NumSlices(limits, num_patches);
   return num_patches / (int64_t{limits.merge_size} * limits.merge_size);
 }
 
-StatusOr<int64_t> ReadSquare(const Feature& feature, const ImageLimits& limits,
-                             const ImageInput& image) {
+StatusOr<int64_t> ReadSquare(const Feature& feature, const ImageLimits& limits, ImageInput* image) {
   if (Find(feature, kNumPatches) != nullptr) {
     ASSIGN_OR_RETURN(const std::vector<int64_t> num_patches, Integers(feature, kNumPatches));
     if (num_patches != std::vector<int64_t>{1}) {
@@ -107,10 +107,11 @@ StatusOr<int64_t> ReadSquare(const Feature& feature, const ImageLimits& limits,
     }
   }
   const std::vector<int64_t> shape = {1, 3, limits.image_size, limits.image_size};
-  if (image.shape != shape) {
-    return InvalidArgumentError("pixel_values have the shape " + ShapeText(image.shape) +
+  if (image->shape != shape) {
+    return InvalidArgumentError("pixel_values have the shape " + ShapeText(image->shape) +
                                 ", this model takes " + ShapeText(shape));
   }
+  image->num_slices = limits.slices_per_image;
   return limits.rows_per_image;
 }
 
@@ -160,7 +161,7 @@ StatusOr<std::shared_ptr<const ImageInput>> ReadImage(const Feature& feature,
   RETURN_IF_ERROR(ReadPixels(feature, wanted.lack_pixels, image.get()));
   ASSIGN_OR_RETURN(const int64_t num_rows, wanted.patch_numbers > 0
                                                ? ReadGrid(feature, wanted, image.get())
-                                               : ReadSquare(feature, wanted, *image));
+                                               : ReadSquare(feature, wanted, image.get()));
   if (image->num_rows != num_rows) {
     return InvalidArgumentError("an image stands at " + Text(image->num_rows) +
                                 " tokens of the prompt, but has " + Text(num_rows) + " rows");

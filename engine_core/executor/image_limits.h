@@ -23,9 +23,16 @@ struct ImageLimits {
   bool are_whole = false;
   // Tokens of an image have positions of their own, which turn queries and keys.
   bool have_positions = false;
+  // What a tower's work is cut into, so that other requests can run in between: of patches, by what
+  // each takes by itself and for each other one, in slices; of a square.
+  double slices_per_patch = 0, slices_per_pair = 0;
+  int32_t slices_per_image = 1;
   // In a replay: they come without their pixels, which are not recorded.
   bool lack_pixels = false;
 };
+
+// Of an image of num_patches; at least 1.
+int32_t NumSlices(const ImageLimits& limits, int64_t num_patches);
 
 // nullopt: the model has no tower.
 std::optional<ImageLimits> ImageLimitsOf(const VisionConfig& vision);

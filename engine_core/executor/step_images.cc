@@ -26,29 +26,61 @@ ImagePatches PatchesOf(const ImageInput& image) {
 
 }  // namespace
 
+void StepImages::SetTower(std::unique_ptr<VisionTower> tower) {
+  // The scheduler goes on with none of them.
+  absl::erase_if(outputs_, [](const auto& output) { return output.second.image != nullptr; });
+  tower_ = std::move(tower);
+}
+
 Status StepImages::TakeIn(const SchedulerOutput& step) {
   for (const std::string& key : step.dropped_encoder_outputs) outputs_.erase(key);
-  for (const auto& image : step.encoder_inputs) RETURN_IF_ERROR(Compute(*image));
+  for (const EncoderInput& input : step.encoder_inputs) {
+    if (input.image != nullptr) RETURN_IF_ERROR(Begin(input.image));
+    const auto output = outputs_.find(input.key);
+    CHECK(output != outputs_.end() && output->second.image != nullptr)
+        << input.key << " is not under way";
+    Compute(input.num_slices, &output->second);
+  }
   return OkStatus();
 }
 
-Status StepImages::Compute(const ImageInput& image) {
+Status StepImages::Begin(std::shared_ptr<const ImageInput> image) {
   CHECK(tower_ != nullptr) << "the tower is released";
-  ASSIGN_OR_RETURN(OwnedTensor rows,
-                   device_->Allocate(DType::kF32, {image.num_rows, tower_->num_columns()}));
+  Output& output = outputs_[image->key];
+  ASSIGN_OR_RETURN(output.rows,
+                   device_->Allocate(DType::kF32, {image->num_rows, tower_->num_columns()}));
+  output.image = std::move(image);
+  output.num_slices = 0;
+  StatusOr<TowerWork> work = WorkFor(*output.image, output.rows);
+  if (!work.ok()) work = TowerWork(work.status());
+  output.work = *std::move(work);
+  return OkStatus();
+}
+
+StatusOr<TowerWork> StepImages::WorkFor(const ImageInput& image, const Tensor& rows) {
   const ImagePatches patches = PatchesOf(image);
-  Status done = tower_->Check(patches);
-  if (done.ok() && tower_->NumTokens(patches) != image.num_rows) {
-    done = InternalError("it has another number of rows");
+  RETURN_IF_ERROR(tower_->Check(patches));
+  if (tower_->NumTokens(patches) != image.num_rows) {
+    return InternalError("it has another number of rows");
   }
-  if (done.ok()) done = tower_->Encode(patches, rows.view());
+  return tower_->Begin(patches, rows);
+}
+
+void StepImages::Compute(int32_t num_slices, Output* output) {
+  const ImageInput& image = *output->image;
+  output->num_slices += num_slices;
+  const bool is_last = output->num_slices >= image.num_slices;
+  const Status done = output->work.RunTo(is_last ? 1
+                                                 : static_cast<double>(output->num_slices) /
+                                                       static_cast<double>(image.num_slices));
+  if (!is_last) return;
   if (!done.ok()) {
     LOG_ERROR << "image " << image.key << " cannot be computed: " << done.ToString();
-    std::fill_n(rows.view().Data<float>(), rows.view().NumElements(),
-                std::numeric_limits<float>::quiet_NaN());
+    const Tensor& rows = output->rows;
+    std::fill_n(rows.Data<float>(), rows.NumElements(), std::numeric_limits<float>::quiet_NaN());
   }
-  outputs_.insert_or_assign(image.key, std::move(rows));
-  return OkStatus();
+  output->work = {};
+  output->image.reset();
 }
 
 void StepImages::Fill(const StepLayout& layout, const InputBatch& batch,
@@ -97,8 +129,9 @@ void StepImages::Fill(const StepLayout& layout, const InputBatch& batch,
 void StepImages::AddRows(const ImageInput& image, int32_t begin, int32_t end, int64_t first_row,
                          std::vector<EmbeddedRows>* rows) {
   const auto output = outputs_.find(image.key);
-  CHECK(output != outputs_.end()) << image.key << " was not computed";
-  const Tensor& values = output->second.view();
+  CHECK(output != outputs_.end() && output->second.image == nullptr)
+      << image.key << " was not computed";
+  const Tensor& values = output->second.rows;
   const int64_t num_deep = values.shape[1] - hidden_size_;
   int64_t row = 0;  // of the image, at the begin of the run
   for (const ImageInput::Run& run : image.runs) {
@@ -128,7 +161,7 @@ void StepImages::SetLastSeen(const ImageInput& image, int32_t begin,
 
 int64_t StepImages::num_kept_rows() const {
   int64_t sum = 0;
-  for (const auto& [key, rows] : outputs_) sum += rows.view().rows();
+  for (const auto& [key, output] : outputs_) sum += output.rows.view().rows();
   return sum;
 }
 

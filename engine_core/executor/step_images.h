@@ -1,13 +1,12 @@
 #pragma once
 
-// Images in the steps of a model: computes the rows of images with the vision tower when a step
-// asks for it, keeps them until a step drops them, and gives each step the rows that take the
-// places of its tokens, what is added to them in the first layers, the positions that turn its
-// tokens and the last keys that tokens of an image see. A step without a request with images has
-// none of these.
-// Thread: engine loop. Owns: the tower and the kept rows. REQUIRES memory that is the host's.
-// Failure: memory. An image that the tower cannot compute gets NaN as its rows, which ends the
-// requests with it.
+// Images in the steps of a model: computes the rows of images with the vision tower, as many slices
+// of the work as a step asks for, keeps them until a step drops them, and gives each step the rows
+// that take the places of its tokens, what is added to them in the first layers, the positions that
+// turn its tokens and the last keys that tokens of an image see. A step without a request with
+// images has none of these. Thread: engine loop. Owns: the tower and the kept rows. REQUIRES memory
+// that is the host's. Failure: memory. An image that the tower cannot compute gets NaN as its rows,
+// which ends the requests with it.
 
 #include <span>
 #include <string>
@@ -32,7 +31,7 @@ class StepImages {
       : device_(device), tower_(std::move(tower)), limits_(limits), hidden_size_(hidden_size) {}
 
   // null: released, until the next call; no step has images meanwhile.
-  void SetTower(std::unique_ptr<VisionTower> tower) { tower_ = std::move(tower); }
+  void SetTower(std::unique_ptr<VisionTower> tower);
 
   // What the step drops, and then what it computes.
   Status TakeIn(const SchedulerOutput& step);
@@ -45,7 +44,17 @@ class StepImages {
   int64_t num_kept_rows() const;
 
  private:
-  Status Compute(const ImageInput& image);
+  struct Output {
+    OwnedTensor rows;  // [rows, columns] f32
+    // Until all slices have been computed.
+    std::shared_ptr<const ImageInput> image;
+    TowerWork work;
+    int32_t num_slices = 0;  // computed
+  };
+
+  Status Begin(std::shared_ptr<const ImageInput> image);
+  StatusOr<TowerWork> WorkFor(const ImageInput& image, const Tensor& rows);
+  static void Compute(int32_t num_slices, Output* output);
   void AddRows(const ImageInput& image, int32_t begin, int32_t end, int64_t first_row,
                std::vector<EmbeddedRows>* rows);
   void SetLastSeen(const ImageInput& image, int32_t begin, std::span<int32_t> last_seen) const;
@@ -54,7 +63,7 @@ class StepImages {
   std::unique_ptr<VisionTower> tower_;
   const ImageLimits limits_;
   const int64_t hidden_size_;
-  absl::flat_hash_map<std::string, OwnedTensor> outputs_;  // by key: [rows, columns] f32
+  absl::flat_hash_map<std::string, Output> outputs_;  // by key
   std::vector<EmbeddedRows> deepstack_;
   std::vector<int32_t> positions_;  // [3, T]
   std::vector<int32_t> last_;       // [T]

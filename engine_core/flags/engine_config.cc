@@ -88,7 +88,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"scheduler-reserve-full-isl", &c.scheduler_reserve_full_isl, "Admit a request only when its whole prompt has room"},
       {"watermark", &c.watermark, "Share of KV blocks that an admission leaves free", {.min = 0, .max = 0.999}},
       {"prefill-schedule-interval", &c.prefill_schedule_interval, "Least number of steps between prefills while other requests decode", {.min = 1, .max = 65536}},
-      {"max-step-ms", &c.max_step_ms, "Longest step in milliseconds while requests decode: prompts are cut into pieces that fit, so that a long one delays the tokens of others by no more. auto: three times a step of the same requests without prompts, at least 20 ms; 0: no limit"},
+      {"max-step-ms", &c.max_step_ms, "Longest step in milliseconds while requests decode: prompts are cut into pieces that fit, so that a long one delays the tokens of others by no more. auto: three times a step of the same requests without prompts, at least 20 ms; 0: no limit. Images are computed in slices that fit, with 0 as with auto"},
       {"async-scheduling", &c.async_scheduling, "Schedule the next step while one executes. Default: on for cuda; it gains nothing on cpu"},
       {"scheduling-policy", &c.scheduling_policy, "Order of requests: fcfs (by arrival), priority, or shortest-prompt: of one priority shorter prompts first, so that under load a long one delays few", {.choices = {"fcfs", "priority", "shortest-prompt"}}},
       {"longest-prompt-wait", &c.longest_prompt_wait, "shortest-prompt: seconds by which a prompt of --max-model-len tokens is passed by later requests; a shorter one in proportion", {.min = 0, .max = 86400}},

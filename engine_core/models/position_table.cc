@@ -19,7 +19,7 @@ std::vector<TablePoint> TablePoints(int64_t size, int64_t side) {
   return points;
 }
 
-std::vector<float> InterpolatedPositions(const Tensor& table, const std::vector<PatchPlace>& places,
+std::vector<float> InterpolatedPositions(const Tensor& table, std::span<const PatchPlace> places,
                                          int64_t grid_h, int64_t grid_w) {
   const auto side = std::llround(std::sqrt(static_cast<double>(table.rows())));
   const int64_t hidden = table.shape[1];

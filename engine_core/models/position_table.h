@@ -5,6 +5,7 @@
 // Thread: pure.
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "engine_core/models/qwen_tower.h"
@@ -21,7 +22,7 @@ struct TablePoint {
 std::vector<TablePoint> TablePoints(int64_t size, int64_t side);
 
 // table: [side * side, H] f32, host. Returns [places, H].
-std::vector<float> InterpolatedPositions(const Tensor& table, const std::vector<PatchPlace>& places,
+std::vector<float> InterpolatedPositions(const Tensor& table, std::span<const PatchPlace> places,
                                          int64_t grid_h, int64_t grid_w);
 
 }  // namespace tandem

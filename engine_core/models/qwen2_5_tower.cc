@@ -4,6 +4,7 @@
 // Source: Bai et al. 2025; HF's Qwen2_5_VisionTransformerPretrainedModel.
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "engine_core/models/qwen_tower.h"
@@ -19,7 +20,7 @@ class Qwen25Tower final : public VisionTower {
   Status Check(const ImagePatches& image) const override { return CheckQwenImage(config_, image); }
   int64_t NumTokens(const ImagePatches& image) const override { return MergedRows(config_, image); }
   int64_t num_columns() const override { return config_.out_size; }
-  Status Encode(const ImagePatches& image, const Tensor& out) override;
+  StatusOr<TowerWork> Begin(const ImagePatches& image, const Tensor& out) override;
 
  private:
   Qwen25Tower(const LoadContext& context, const TowerShape& shape)
@@ -29,8 +30,9 @@ class Qwen25Tower final : public VisionTower {
     return !std::binary_search(config_.full_attention_layers.begin(),
                                config_.full_attention_layers.end(), layer_idx);
   }
-  // The merged rows x, in the order of windows, as the image has them.
-  Status MergeRows(const Tensor& x, const WindowOrder& order, const Tensor& out) const;
+  // The run's hidden states are merged in the order of windows, and their rows put in the image's.
+  Status AddMerger(const std::shared_ptr<TowerRun>& run, WindowOrder order, const Tensor& out,
+                   TowerWork* work) const;
 
   Backend* backend_;
   VisionConfig config_;
@@ -79,11 +81,11 @@ StatusOr<std::unique_ptr<VisionTower>> Qwen25Tower::Load(const LoadContext& cont
   return std::unique_ptr<VisionTower>(std::move(tower));
 }
 
-Status Qwen25Tower::Encode(const ImagePatches& image, const Tensor& out) {
+StatusOr<TowerWork> Qwen25Tower::Begin(const ImagePatches& image, const Tensor& out) {
   RETURN_IF_ERROR(Check(image));
   const int64_t merge = config_.merge_size, of_cell = merge * merge;
-  const WindowOrder order = OrderByWindows(image.grid_h / merge, image.grid_w / merge,
-                                           config_.window_size / merge / config_.patch_size);
+  WindowOrder order = OrderByWindows(image.grid_h / merge, image.grid_w / merge,
+                                     config_.window_size / merge / config_.patch_size);
   const std::vector<PatchPlace> by_cell =
       PlacesOfPatches(image.grid_h, image.grid_w, config_.merge_size);
   std::vector<int32_t> rows;
@@ -97,34 +99,41 @@ Status Qwen25Tower::Encode(const ImagePatches& image, const Tensor& out) {
   std::vector<int64_t> ends = order.ends;
   for (int64_t& end : ends) end *= of_cell;
   const int64_t patches[] = {static_cast<int64_t>(rows.size())};
-  const int64_t pairs = config_.head_dim() / 2;
-  PatchAngles angles = AnglesOf(places, config_.head_dim());
-  ASSIGN_OR_RETURN(const TowerWindows all, TowerWindows::Create(backend_, shape_, patches));
-  ASSIGN_OR_RETURN(const TowerWindows windows, TowerWindows::Create(backend_, shape_, ends));
-  ASSIGN_OR_RETURN(TowerRun run,
+  ASSIGN_OR_RETURN(const auto all, TowerWindows::Create(backend_, config_, patches));
+  ASSIGN_OR_RETURN(const auto windows, TowerWindows::Create(backend_, config_, ends));
+  ASSIGN_OR_RETURN(const std::shared_ptr<TowerRun> run,
                    TowerRun::Create(backend_, shape_, patches[0],
-                                    std::max(all.num_blocks(), windows.num_blocks()),
-                                    Tensor(angles.cos.data(), DType::kF32, {patches[0], pairs}),
-                                    Tensor(angles.sin.data(), DType::kF32, {patches[0], pairs})));
-  RETURN_IF_ERROR(run.Embed(image.pixels, patch_projection_));
-  Report("patch_embed", run.residual());
-  RETURN_IF_ERROR(run.Reorder(Tensor(rows.data(), DType::kI32, {patches[0]})));
+                                    std::max(all->num_blocks(), windows->num_blocks()),
+                                    AnglesOf(places, config_.head_dim())));
+  const auto residual = [run] { return run->residual(); };
+  TowerWork work;
+  run->AddEmbedding(image.pixels, patch_projection_, &work);
+  AddReport("patch_embed", residual, &work);
+  run->AddOrder(std::move(rows), &work);
   for (int64_t i = 0; i < config_.num_layers; ++i) {
-    run.RunLayer(layers_[static_cast<size_t>(i)], HasWindows(i) ? windows : all);
-    if (i == 0) Report("vit_block0", run.residual());
+    run->AddLayer(layers_[static_cast<size_t>(i)], HasWindows(i) ? windows : all, &work);
+    if (i == 0) AddReport("vit_block0", residual, &work);
   }
-  Report("vit_last", run.residual());
-  return MergeRows(run.residual(), order, out);
+  AddReport("vit_last", residual, &work);
+  RETURN_IF_ERROR(AddMerger(run, std::move(order), out, &work));
+  return work;
 }
 
-Status Qwen25Tower::MergeRows(const Tensor& x, const WindowOrder& order, const Tensor& out) const {
-  ASSIGN_OR_RETURN(const OwnedTensor merged,
+Status Qwen25Tower::AddMerger(const std::shared_ptr<TowerRun>& run, WindowOrder order,
+                              const Tensor& out, TowerWork* work) const {
+  ASSIGN_OR_RETURN(OwnedTensor memory,
                    backend_->device().Allocate(DType::kF32, {out.rows(), config_.out_size}));
-  RETURN_IF_ERROR(RunPatchMerger(backend_, merger_, x, shape_.norm_epsilon, merged));
-  Report("merger", merged);
-  for (size_t i = 0; i < order.cells.size(); ++i) {
-    ConvertTensor(out.Rows(order.cells[i], 1), merged.view().Rows(static_cast<int64_t>(i), 1));
-  }
+  const auto merged = std::make_shared<const OwnedTensor>(std::move(memory));
+  AddPatchMerger(backend_, merger_, run, shape_.norm_epsilon, *merged, work);
+  AddReport(
+      "merger", [merged] { return merged->view(); }, work);
+  const auto put = [merged, out, cells = std::move(order.cells)](int64_t begin, int64_t count) {
+    for (int64_t i = begin; i < begin + count; ++i) {
+      ConvertTensor(out.Rows(cells[static_cast<size_t>(i)], 1), merged->view().Rows(i, 1));
+    }
+    return OkStatus();
+  };
+  work->AddRuns({out.rows()}, static_cast<double>(config_.out_size), put);
   return OkStatus();
 }
 

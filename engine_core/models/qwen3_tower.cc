@@ -3,6 +3,7 @@
 // Meng et al. 2024), which Qwen3.5 has none of.
 // Source: Qwen 2025; HF's Qwen3VLVisionModel.
 
+#include <span>
 #include <utility>
 
 #include "engine_core/models/position_table.h"
@@ -20,14 +21,18 @@ class Qwen3Tower final : public VisionTower {
   int64_t num_columns() const override {
     return config_.out_size * (1 + static_cast<int64_t>(deepstack_.size()));
   }
-  Status Encode(const ImagePatches& image, const Tensor& out) override;
+  StatusOr<TowerWork> Begin(const ImagePatches& image, const Tensor& out) override;
 
  private:
   Qwen3Tower(const LoadContext& context, const TowerShape& shape)
       : backend_(&context.backend), config_(context.config.vision), shape_(shape) {}
 
+  // The table's positions are added to the hidden states.
+  void AddPositions(const std::shared_ptr<TowerRun>& run, std::vector<PatchPlace> places,
+                    const ImagePatches& image, TowerWork* work) const;
   // The features of that layer, if there are some, in their columns of out.
-  Status AddDeepstack(int64_t layer_idx, const Tensor& x, const Tensor& out) const;
+  void AddDeepstack(int64_t layer_idx, const std::shared_ptr<TowerRun>& run, const Tensor& out,
+                    TowerWork* work) const;
 
   Backend* backend_;
   VisionConfig config_;
@@ -76,45 +81,58 @@ StatusOr<std::unique_ptr<VisionTower>> Qwen3Tower::Load(const LoadContext& conte
   return std::unique_ptr<VisionTower>(std::move(tower));
 }
 
-Status Qwen3Tower::Encode(const ImagePatches& image, const Tensor& out) {
+StatusOr<TowerWork> Qwen3Tower::Begin(const ImagePatches& image, const Tensor& out) {
   RETURN_IF_ERROR(Check(image));
-  const std::vector<PatchPlace> places =
-      PlacesOfPatches(image.grid_h, image.grid_w, config_.merge_size);
-  PatchAngles angles = AnglesOf(places, config_.head_dim());
+  std::vector<PatchPlace> places = PlacesOfPatches(image.grid_h, image.grid_w, config_.merge_size);
   const int64_t patches[] = {static_cast<int64_t>(places.size())};
-  const int64_t pairs = config_.head_dim() / 2;
-  ASSIGN_OR_RETURN(const TowerWindows all, TowerWindows::Create(backend_, shape_, patches));
-  ASSIGN_OR_RETURN(TowerRun run,
-                   TowerRun::Create(backend_, shape_, patches[0], all.num_blocks(),
-                                    Tensor(angles.cos.data(), DType::kF32, {patches[0], pairs}),
-                                    Tensor(angles.sin.data(), DType::kF32, {patches[0], pairs})));
-  RETURN_IF_ERROR(run.Embed(image.pixels, patch_projection_));
-  Report("patch_embed", run.residual());
-  std::vector<float> positions =
-      InterpolatedPositions(positions_, places, image.grid_h, image.grid_w);
-  backend_->ops().Add(run.residual(),
-                      Tensor(positions.data(), DType::kF32, {patches[0], config_.hidden_size}));
+  ASSIGN_OR_RETURN(const auto all, TowerWindows::Create(backend_, config_, patches));
+  ASSIGN_OR_RETURN(const std::shared_ptr<TowerRun> run,
+                   TowerRun::Create(backend_, shape_, patches[0], all->num_blocks(),
+                                    AnglesOf(places, config_.head_dim())));
+  const auto residual = [run] { return run->residual(); };
+  TowerWork work;
+  run->AddEmbedding(image.pixels, patch_projection_, &work);
+  AddReport("patch_embed", residual, &work);
+  AddPositions(run, std::move(places), image, &work);
   for (int64_t i = 0; i < config_.num_layers; ++i) {
-    run.RunLayer(layers_[static_cast<size_t>(i)], all);
-    RETURN_IF_ERROR(AddDeepstack(i, run.residual(), out));
-    if (i == 0) Report("vit_block0", run.residual());
+    run->AddLayer(layers_[static_cast<size_t>(i)], all, &work);
+    AddDeepstack(i, run, out, &work);
+    if (i == 0) AddReport("vit_block0", residual, &work);
   }
-  Report("vit_last", run.residual());
+  AddReport("vit_last", residual, &work);
   const Tensor rows = out.Columns(0, config_.out_size);
-  RETURN_IF_ERROR(RunPatchMerger(backend_, merger_, run.residual(), shape_.norm_epsilon, rows));
-  Report("merger", rows);
-  return OkStatus();
+  AddPatchMerger(backend_, merger_, run, shape_.norm_epsilon, rows, &work);
+  AddReport(
+      "merger", [rows] { return rows; }, &work);
+  return work;
 }
 
-Status Qwen3Tower::AddDeepstack(int64_t layer_idx, const Tensor& x, const Tensor& out) const {
+void Qwen3Tower::AddPositions(const std::shared_ptr<TowerRun>& run, std::vector<PatchPlace> places,
+                              const ImagePatches& image, TowerWork* work) const {
+  const auto add = [this, run, places = std::move(places), h = image.grid_h, w = image.grid_w](
+                       int64_t begin, int64_t count) {
+    const auto some =
+        std::span(places).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
+    std::vector<float> positions = InterpolatedPositions(positions_, some, h, w);
+    backend_->ops().Add(run->residual().Rows(begin, count),
+                        Tensor(positions.data(), DType::kF32, {count, config_.hidden_size}));
+    return OkStatus();
+  };
+  // One is interpolated on one thread, in the time of so many multiplications.
+  constexpr double kWorkOfNumber = 400;
+  work->Add(run->residual().rows(), kWorkOfNumber * static_cast<double>(config_.hidden_size), add);
+}
+
+void Qwen3Tower::AddDeepstack(int64_t layer_idx, const std::shared_ptr<TowerRun>& run,
+                              const Tensor& out, TowerWork* work) const {
   for (size_t i = 0; i < deepstack_.size(); ++i) {
     if (config_.deepstack_layers[i] != layer_idx) continue;
     const Tensor columns =
         out.Columns((1 + static_cast<int64_t>(i)) * config_.out_size, config_.out_size);
-    RETURN_IF_ERROR(RunPatchMerger(backend_, deepstack_[i], x, shape_.norm_epsilon, columns));
-    Report("deepstack" + std::to_string(i), columns);
+    AddPatchMerger(backend_, deepstack_[i], run, shape_.norm_epsilon, columns, work);
+    AddReport(
+        "deepstack" + std::to_string(i), [columns] { return columns; }, work);
   }
-  return OkStatus();
 }
 
 }  // namespace

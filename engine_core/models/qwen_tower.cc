@@ -33,14 +33,26 @@ PatchAngles AnglesOf(const std::vector<PatchPlace>& places, int64_t head_dim) {
     const double part = static_cast<double>(i) / static_cast<double>(of_row);
     frequencies.push_back(static_cast<float>(std::pow(10000.0, -part)));
   }
+  int32_t most = -1;
+  for (const PatchPlace& place : places) most = std::max({most, place.row, place.column});
+  PatchAngles by_position;
+  for (int32_t position = 0; position <= most; ++position) {
+    for (const float frequency : frequencies) {
+      const float angle = static_cast<float>(position) * frequency;
+      by_position.cos.push_back(std::cos(angle));
+      by_position.sin.push_back(std::sin(angle));
+    }
+  }
   PatchAngles angles;
+  const auto append = [&](const std::vector<float>& from, int32_t position,
+                          std::vector<float>* to) {
+    const auto first = from.begin() + position * of_row;
+    to->insert(to->end(), first, first + of_row);
+  };
   for (const PatchPlace& place : places) {
     for (const int32_t position : {place.row, place.column}) {
-      for (const float frequency : frequencies) {
-        const float angle = static_cast<float>(position) * frequency;
-        angles.cos.push_back(std::cos(angle));
-        angles.sin.push_back(std::sin(angle));
-      }
+      append(by_position.cos, position, &angles.cos);
+      append(by_position.sin, position, &angles.sin);
     }
   }
   return angles;
@@ -103,6 +115,18 @@ Status RunPatchMerger(Backend* backend, const PatchMerger& merger, const Tensor&
   ops.Activate(inner, inner, Nonlinearity::kErfGelu);
   ops.Linear(out, inner, *merger.down.weight, merger.down.bias);
   return OkStatus();
+}
+
+void AddPatchMerger(Backend* backend, const PatchMerger& merger,
+                    const std::shared_ptr<TowerRun>& run, float epsilon, const Tensor& out,
+                    TowerWork* work) {
+  const int64_t of_cell = run->residual().rows() / out.rows();
+  const auto row_work = static_cast<double>(merger.up.weight->k()) *
+                        static_cast<double>(merger.up.weight->n() + merger.down.weight->n());
+  work->Add(out.rows(), row_work, [=, &merger](int64_t begin, int64_t count) {
+    const Tensor x = run->residual().Rows(begin * of_cell, count * of_cell);
+    return RunPatchMerger(backend, merger, x, epsilon, out.Rows(begin, count));
+  });
 }
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 // head.
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,10 +25,7 @@ struct PatchPlace {
 std::vector<PatchPlace> PlacesOfPatches(int32_t grid_h, int32_t grid_w, int64_t merge_size);
 
 // The angles of the places: the first D / 4 pairs turn by the row, the others by the column, each
-// at 10000^(-i / (D / 4)).  [P, D / 2]
-struct PatchAngles {
-  std::vector<float> cos, sin;
-};
+// at 10000^(-i / (D / 4)).
 PatchAngles AnglesOf(const std::vector<PatchPlace>& places, int64_t head_dim);
 
 // "model.visual" or "visual", as the checkpoint has them.
@@ -55,5 +53,10 @@ StatusOr<PatchMerger> LoadPatchMerger(const LoadContext& context, const VisionCo
 // x: [P, H] res, contiguous; out: [P / m^2, out_size] f32, host.
 Status RunPatchMerger(Backend* backend, const PatchMerger& merger, const Tensor& x, float epsilon,
                       const Tensor& out);
+// A stage that does that with the run's hidden states.  out: [P / m^2, out_size].  REQUIRES: the
+// merger stays until the work is done.
+void AddPatchMerger(Backend* backend, const PatchMerger& merger,
+                    const std::shared_ptr<TowerRun>& run, float epsilon, const Tensor& out,
+                    TowerWork* work);
 
 }  // namespace tandem

@@ -2,6 +2,7 @@
 // rows, normed and projected to the text model's size.
 // Source: Gemma Team 2025; Zhai et al. 2023; HF's SiglipVisionModel and Gemma3MultiModalProjector.
 
+#include <memory>
 #include <utility>
 
 #include "engine_core/models/patch_pool.h"
@@ -20,7 +21,7 @@ class SiglipTower final : public VisionTower {
     return config_.tokens_per_image;
   }
   int64_t num_columns() const override { return projection_.weight->n(); }
-  Status Encode(const ImagePatches& image, const Tensor& out) override;
+  StatusOr<TowerWork> Begin(const ImagePatches& image, const Tensor& out) override;
 
  private:
   SiglipTower(const LoadContext& context, const TowerShape& shape)
@@ -125,23 +126,34 @@ Status SiglipTower::Check(const ImagePatches& image) const {
                               side + "]");
 }
 
-Status SiglipTower::Encode(const ImagePatches& image, const Tensor& out) {
+StatusOr<TowerWork> SiglipTower::Begin(const ImagePatches& image, const Tensor& out) {
   RETURN_IF_ERROR(Check(image));
   const int64_t patches[] = {side() * side()};
-  std::vector<float> pixels = CutPatches(image.pixels, config_.patch_size);
-  ASSIGN_OR_RETURN(const TowerWindows all, TowerWindows::Create(backend_, shape_, patches));
-  ASSIGN_OR_RETURN(TowerRun run, TowerRun::Create(backend_, shape_, patches[0], all.num_blocks(),
-                                                  Tensor(), Tensor()));
-  RETURN_IF_ERROR(
-      run.Embed(Tensor(pixels.data(), DType::kF32, {patches[0], config_.patch_numbers()}),
-                patch_projection_));
-  backend_->ops().Add(run.residual(), positions_);
-  Report("vit_embeddings", run.residual());
+  const auto pixels =
+      std::make_shared<std::vector<float>>(CutPatches(image.pixels, config_.patch_size));
+  ASSIGN_OR_RETURN(const auto all, TowerWindows::Create(backend_, config_, patches));
+  ASSIGN_OR_RETURN(const std::shared_ptr<TowerRun> run,
+                   TowerRun::Create(backend_, shape_, patches[0], all->num_blocks(), {}));
+  const auto residual = [run, pixels] { return run->residual(); };
+  TowerWork work;
+  run->AddEmbedding(Tensor(pixels->data(), DType::kF32, {patches[0], config_.patch_numbers()}),
+                    patch_projection_, &work);
+  const auto add_positions = [this, residual](int64_t /*begin*/, int64_t /*count*/) {
+    backend_->ops().Add(residual(), positions_);
+    return OkStatus();
+  };
+  const auto hidden = static_cast<double>(config_.hidden_size);
+  work.AddRuns({patches[0]}, hidden, add_positions);
+  AddReport("vit_embeddings", residual, &work);
   for (size_t i = 0; i < layers_.size(); ++i) {
-    run.RunLayer(layers_[i], all);
-    if (i == 0) Report("vit_block0", run.residual());
+    run->AddLayer(layers_[i], all, &work);
+    if (i == 0) AddReport("vit_block0", residual, &work);
   }
-  return Project(run.residual(), out);
+  const auto project = [this, residual, out](int64_t /*begin*/, int64_t /*count*/) {
+    return Project(residual(), out);
+  };
+  work.AddRuns({out.rows()}, hidden * static_cast<double>(num_columns()), project);
+  return work;
 }
 
 Status SiglipTower::Project(const Tensor& x, const Tensor& out) const {

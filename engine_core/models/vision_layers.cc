@@ -12,21 +12,10 @@ namespace tandem {
 namespace {
 
 constexpr int kBlockSize = 32;  // of the cpu backend's tiles
-// Rows that products run over at a time, so that their room does not grow with the image.
-constexpr int64_t kRowsAtOnce = 512;
-
 constexpr LinearOptions kOfTower = {
     .has_bias = true, .format = WeightFormat::kCompute, .adapted_as = AdaptedAs::kNothing};
 
 int64_t NumBlocks(int64_t num_patches) { return (num_patches + kBlockSize - 1) / kBlockSize; }
-
-// Calls f(begin, count) for runs of rows.
-template <class F>
-void ForRows(int64_t num_rows, F f) {
-  for (int64_t begin = 0; begin < num_rows; begin += kRowsAtOnce) {
-    f(begin, std::min(kRowsAtOnce, num_rows - begin));
-  }
-}
 
 // The numbers of a tensor of any shape, as float32.
 StatusOr<std::vector<float>> ReadNumbers(Weights* weights, const std::string& name,
@@ -176,62 +165,104 @@ StatusOr<Activation> UngatedActivation(const VisionConfig& config) {
                             " of the vision tower must be gelu_pytorch_tanh or gelu");
 }
 
-StatusOr<TowerWindows> TowerWindows::Create(Backend* backend, const TowerShape& shape,
-                                            std::span<const int64_t> ends) {
+StatusOr<std::shared_ptr<const TowerWindows>> TowerWindows::Create(Backend* backend,
+                                                                   const VisionConfig& config,
+                                                                   std::span<const int64_t> ends) {
   const int64_t num_patches = ends.back(), num_windows = static_cast<int64_t>(ends.size());
-  int64_t most_blocks = 0;
-  TowerWindows windows;
-  windows.query_start_.push_back(0);
-  for (const int64_t end : ends) {
-    const int64_t size = end - windows.query_start_.back();
-    windows.context_len_.push_back(static_cast<int32_t>(size));
-    windows.query_start_.push_back(static_cast<int32_t>(end));
-    most_blocks = std::max(most_blocks, NumBlocks(size));
+  int64_t most = 0;
+  for (int64_t w = 0, begin = 0; w < num_windows; begin = ends[static_cast<size_t>(w++)]) {
+    most = std::max(most, ends[static_cast<size_t>(w)] - begin);
   }
+  auto windows = std::make_shared<TowerWindows>();
+  windows->row_work_ = config.LayerWork(most);
   Device& device = backend->device();
-  ASSIGN_OR_RETURN(windows.positions_, device.Allocate(DType::kI32, {num_patches}));
-  ASSIGN_OR_RETURN(windows.slots_, device.Allocate(DType::kI32, {num_patches}));
-  ASSIGN_OR_RETURN(windows.blocks_, device.Allocate(DType::kI32, {num_windows, most_blocks}));
-  auto* positions = windows.positions_.view().Data<int32_t>();
+  ASSIGN_OR_RETURN(windows->positions_, device.Allocate(DType::kI32, {num_patches}));
+  ASSIGN_OR_RETURN(windows->slots_, device.Allocate(DType::kI32, {num_patches}));
+  ASSIGN_OR_RETURN(windows->blocks_, device.Allocate(DType::kI32, {num_windows, NumBlocks(most)}));
+  auto* positions = windows->positions_.view().Data<int32_t>();
   std::iota(positions, positions + num_patches, 0);
-  auto* slots = windows.slots_.view().Data<int32_t>();
-  for (int64_t w = 0; w < num_windows; ++w) {
-    const int32_t size = windows.context_len_[static_cast<size_t>(w)];
-    auto* blocks = windows.blocks_.view().Row<int32_t>(w);
-    const auto first = static_cast<int32_t>(windows.num_blocks_);
+  auto* slots = windows->slots_.view().Data<int32_t>();
+  for (int64_t w = 0, begin = 0; w < num_windows; begin = ends[static_cast<size_t>(w++)]) {
+    const int64_t size = ends[static_cast<size_t>(w)] - begin;
+    auto* blocks = windows->blocks_.view().Row<int32_t>(w);
+    const auto first = static_cast<int32_t>(windows->num_blocks_);
     std::iota(blocks, blocks + NumBlocks(size), first);
-    std::iota(slots, slots + size, first * kBlockSize);
-    slots += size;
-    windows.num_blocks_ += NumBlocks(size);
+    std::iota(slots + begin, slots + begin + size, first * kBlockSize);
+    windows->num_blocks_ += NumBlocks(size);
   }
-  const auto heads = static_cast<int>(shape.num_heads);
-  const auto head_dim = static_cast<int>(shape.hidden / shape.num_heads);
-  ASSIGN_OR_RETURN(windows.plan_,
-                   backend->MakeAttentionPlan({heads, heads, head_dim}, num_patches, num_windows));
-  AttentionBatch batch;
-  batch.query_start = windows.query_start_;
-  batch.context_len = windows.context_len_;
-  batch.positions = windows.positions_;
-  batch.slot_mapping = windows.slots_;
-  batch.block_table = windows.blocks_;
-  windows.plan_->Fill(batch);
-  return windows;
+  windows->Cut(ends);
+  const auto heads = static_cast<int>(config.num_heads);
+  const AttentionShape shape = {heads, heads, static_cast<int>(config.head_dim())};
+  int64_t begin = 0;
+  for (const int64_t end : windows->ends_) {
+    RETURN_IF_ERROR(windows->MakePlan(backend, shape, begin, end, ends));
+    begin = end;
+  }
+  return std::shared_ptr<const TowerWindows>(std::move(windows));
 }
 
-StatusOr<TowerRun> TowerRun::Create(Backend* backend, const TowerShape& shape, int64_t num_patches,
-                                    int64_t num_blocks, const Tensor& cos, const Tensor& sin) {
-  TowerRun run(backend, shape, cos, sin);
+// Small windows go together, a large one is cut.
+void TowerWindows::Cut(std::span<const int64_t> ends) {
+  const int64_t at_once = TowerWork::RowsAtOnce(row_work_);
+  int64_t begin = 0;   // of the run
+  int64_t before = 0;  // the end of the window before
+  for (const int64_t end : ends) {
+    if (end - begin > at_once && before > begin) ends_.push_back(begin = before);
+    for (; end - begin > at_once; begin += at_once) ends_.push_back(begin + at_once);
+    before = end;
+  }
+  ends_.push_back(before);
+}
+
+Status TowerWindows::MakePlan(Backend* backend, const AttentionShape& shape, int64_t begin,
+                              int64_t end, std::span<const int64_t> ends) {
+  std::vector<int32_t> query_start = {0}, context_len;
+  const auto first = std::ranges::upper_bound(ends, begin) - ends.begin();
+  for (int64_t w = first; query_start.back() < end - begin; ++w) {
+    const int64_t window_end = ends[static_cast<size_t>(w)];
+    const int64_t window_begin = w == 0 ? 0 : ends[static_cast<size_t>(w - 1)];
+    context_len.push_back(static_cast<int32_t>(window_end - window_begin));
+    query_start.push_back(static_cast<int32_t>(std::min(window_end, end) - begin));
+  }
+  const auto num_windows = static_cast<int64_t>(context_len.size());
+  ASSIGN_OR_RETURN(std::unique_ptr<AttentionPlan> plan,
+                   backend->MakeAttentionPlan(shape, end - begin, num_windows));
+  AttentionBatch batch;
+  batch.query_start = query_start;
+  batch.context_len = context_len;
+  batch.positions = positions_.view().Rows(begin, end - begin);
+  batch.slot_mapping = slots_.view().Rows(begin, end - begin);
+  batch.block_table = blocks_.view().Rows(first, num_windows);
+  plan->Fill(batch);
+  plans_.push_back(std::move(plan));
+  return OkStatus();
+}
+
+const AttentionPlan& TowerWindows::PlanAt(int64_t begin) const {
+  return *plans_[static_cast<size_t>(std::ranges::upper_bound(ends_, begin) - ends_.begin())];
+}
+
+StatusOr<std::shared_ptr<TowerRun>> TowerRun::Create(Backend* backend, const TowerShape& shape,
+                                                     int64_t num_patches, int64_t num_blocks,
+                                                     PatchAngles angles) {
+  std::shared_ptr<TowerRun> run(new TowerRun(backend, shape, std::move(angles)));
   Device& device = backend->device();
   const DType act = backend->activation_dtype();
-  const int64_t hidden = shape.hidden, rows = std::min(kRowsAtOnce, num_patches);
-  ASSIGN_OR_RETURN(run.residual_,
+  const int64_t hidden = shape.hidden;
+  const int64_t rows = std::min(TowerWork::RowsAtOnce(0), num_patches);
+  const int64_t pairs = static_cast<int64_t>(run->angles_.cos.size()) / num_patches;
+  if (pairs > 0) {
+    run->cos_ = Tensor(run->angles_.cos.data(), DType::kF32, {num_patches, pairs});
+    run->sin_ = Tensor(run->angles_.sin.data(), DType::kF32, {num_patches, pairs});
+  }
+  ASSIGN_OR_RETURN(run->residual_,
                    device.Allocate(backend->residual_dtype(), {num_patches, hidden}));
-  ASSIGN_OR_RETURN(run.qkv_, device.Allocate(act, {num_patches, 3 * hidden}));
-  ASSIGN_OR_RETURN(run.q_, device.Allocate(act, {num_patches, hidden}));
-  ASSIGN_OR_RETURN(run.attended_, device.Allocate(act, {num_patches, hidden}));
-  ASSIGN_OR_RETURN(run.normed_, device.Allocate(act, {rows, hidden}));
-  ASSIGN_OR_RETURN(run.inner_, device.Allocate(act, {rows, shape.inner}));
-  ASSIGN_OR_RETURN(run.keys_,
+  ASSIGN_OR_RETURN(run->q_, device.Allocate(act, {num_patches, hidden}));
+  ASSIGN_OR_RETURN(run->qkv_, device.Allocate(act, {rows, 3 * hidden}));
+  ASSIGN_OR_RETURN(run->attended_, device.Allocate(act, {rows, hidden}));
+  ASSIGN_OR_RETURN(run->normed_, device.Allocate(act, {rows, hidden}));
+  ASSIGN_OR_RETURN(run->inner_, device.Allocate(act, {rows, shape.inner}));
+  ASSIGN_OR_RETURN(run->keys_,
                    backend->AllocateKvCache({.num_layers = 1,
                                              .num_kv_heads = static_cast<int>(shape.num_heads),
                                              .head_dim = static_cast<int>(hidden / shape.num_heads),
@@ -240,65 +271,99 @@ StatusOr<TowerRun> TowerRun::Create(Backend* backend, const TowerShape& shape, i
   return run;
 }
 
-Status TowerRun::Embed(const Tensor& pixels, const LinearLayer& projection) {
-  const int64_t num_patches = pixels.rows(), numbers = pixels.shape[1];
-  ASSIGN_OR_RETURN(const OwnedTensor patches,
-                   backend_->device().Allocate(backend_->activation_dtype(),
-                                               {std::min(kRowsAtOnce, num_patches), numbers}));
+void TowerRun::AddEmbedding(const Tensor& pixels, const LinearLayer& projection, TowerWork* work) {
+  work->Add(pixels.rows(), static_cast<double>(pixels.shape[1] * shape_.hidden),
+            [self = shared_from_this(), pixels, &projection](int64_t begin, int64_t count) {
+              return self->Embed(pixels, projection, begin, count);
+            });
+}
+
+Status TowerRun::Embed(const Tensor& pixels, const LinearLayer& projection, int64_t begin,
+                       int64_t count) {
+  ASSIGN_OR_RETURN(
+      const OwnedTensor patches,
+      backend_->device().Allocate(backend_->activation_dtype(), {count, pixels.shape[1]}));
   Ops& ops = backend_->ops();
-  ForRows(num_patches, [&](int64_t begin, int64_t count) {
-    const Tensor rows = patches.view().Rows(0, count);
-    ops.Convert(rows, pixels.Rows(begin, count));
-    ops.Linear(residual().Rows(begin, count), rows, *projection.weight, projection.bias);
-  });
+  ops.Convert(patches, pixels.Rows(begin, count));
+  ops.Linear(residual().Rows(begin, count), patches, *projection.weight, projection.bias);
   return OkStatus();
 }
 
-Status TowerRun::Reorder(const Tensor& rows) {
-  const Tensor& x = residual();
-  ASSIGN_OR_RETURN(OwnedTensor ordered,
-                   backend_->device().Allocate(x.dtype, {x.shape[0], x.shape[1]}));
-  backend_->ops().GatherRows(ordered, x, rows);
-  residual_ = std::move(ordered);
-  return OkStatus();
-}
-
-void TowerRun::RunLayer(const TowerLayer& layer, const TowerWindows& windows) {
-  Ops& ops = backend_->ops();
-  const int64_t num_patches = residual().rows();
-  const auto normed = [&](const NormLayer& norm, int64_t begin, int64_t count) {
-    const Tensor out = normed_.view().Rows(0, count);
-    TowerNorm(&ops, out, residual().Rows(begin, count), norm, shape_.norm_epsilon);
-    return out;
+void TowerRun::AddOrder(std::vector<int32_t> rows, TowerWork* work) {
+  const auto order = [self = shared_from_this(), rows = std::move(rows)](int64_t,
+                                                                         int64_t count) -> Status {
+    const Tensor& x = self->residual();
+    ASSIGN_OR_RETURN(OwnedTensor ordered,
+                     self->backend_->device().Allocate(x.dtype, {x.shape[0], x.shape[1]}));
+    // The view is only read.
+    const Tensor from(const_cast<int32_t*>(rows.data()), DType::kI32, {count});
+    self->backend_->ops().GatherRows(ordered, x, from);
+    self->residual_ = std::move(ordered);
+    return OkStatus();
   };
-  ForRows(num_patches, [&](int64_t begin, int64_t count) {
-    ops.Linear(qkv_.view().Rows(begin, count), normed(layer.norm1, begin, count), *layer.qkv.weight,
-               layer.qkv.bias);
+  work->AddRuns({residual().rows()}, static_cast<double>(shape_.hidden), order);
+}
+
+void TowerRun::AddLayer(const TowerLayer& layer, std::shared_ptr<const TowerWindows> windows,
+                        TowerWork* work) {
+  const auto self = shared_from_this();
+  const auto hidden = static_cast<double>(shape_.hidden);
+  const double qkv_work = 3 * hidden * hidden;
+  work->AddRuns(windows->ends(), qkv_work, [self, &layer, windows](int64_t begin, int64_t count) {
+    self->ProjectQkv(layer, windows->PlanAt(begin), begin, count);
+    return OkStatus();
   });
+  work->AddRuns(windows->ends(), windows->row_work() - qkv_work,
+                [self, &layer, windows](int64_t begin, int64_t count) {
+                  self->Attend(layer, windows->PlanAt(begin), begin, count);
+                  self->RunMlp(layer, begin, count);
+                  return OkStatus();
+                });
+}
+
+Tensor TowerRun::Normed(const NormLayer& norm, int64_t begin, int64_t count) {
+  const Tensor out = normed_.view().Rows(0, count);
+  TowerNorm(&backend_->ops(), out, residual().Rows(begin, count), norm, shape_.norm_epsilon);
+  return out;
+}
+
+void TowerRun::ProjectQkv(const TowerLayer& layer, const AttentionPlan& plan, int64_t begin,
+                          int64_t count) {
+  Ops& ops = backend_->ops();
+  const Tensor qkv = qkv_.view().Rows(0, count);
+  ops.Linear(qkv, Normed(layer.norm1, begin, count), *layer.qkv.weight, layer.qkv.bias);
   QkRope rope;
   rope.cos = cos_;
   rope.sin = sin_;
   rope.rotary_dim = cos_.empty() ? 0 : static_cast<int>(2 * cos_.shape[1]);
+  ops.QkNormRopeWriteKv(q_.view().Rows(begin, count), qkv, rope, keys_->layer(0), plan);
+}
+
+void TowerRun::Attend(const TowerLayer& layer, const AttentionPlan& plan, int64_t begin,
+                      int64_t count) {
+  Ops& ops = backend_->ops();
   const AttentionOptions options = {.scale = AttentionScale(static_cast<double>(shape_.hidden) /
                                                             static_cast<double>(shape_.num_heads)),
                                     .is_bidirectional = true};
-  ops.QkNormRopeWriteKv(q_, qkv_, rope, keys_->layer(0), windows.plan());
-  ops.PagedAttention(attended_, q_, keys_->layer(0), options, windows.plan());
-  ops.Linear(residual(), attended_, *layer.out.weight, layer.out.bias,
+  const Tensor attended = attended_.view().Rows(0, count);
+  ops.PagedAttention(attended, q_.view().Rows(begin, count), keys_->layer(0), options, plan);
+  ops.Linear(residual().Rows(begin, count), attended, *layer.out.weight, layer.out.bias,
              LinearEpilogue::kAddResidual);
-  ForRows(num_patches, [&](int64_t begin, int64_t count) {
-    const Tensor x = normed(layer.norm2, begin, count), inner = inner_.view().Rows(0, count);
-    if (shape_.activation == Activation::kSiluAndMul) {
-      ops.Linear(inner, x, *layer.up.weight, layer.up.bias, LinearEpilogue::kSiluAndMul);
-    } else {
-      ops.Linear(inner, x, *layer.up.weight, layer.up.bias);
-      ops.Activate(inner, inner,
-                   shape_.activation == Activation::kGelu ? Nonlinearity::kTanhGelu
-                                                          : Nonlinearity::kErfGelu);
-    }
-    ops.Linear(residual().Rows(begin, count), inner, *layer.down.weight, layer.down.bias,
-               LinearEpilogue::kAddResidual);
-  });
+}
+
+void TowerRun::RunMlp(const TowerLayer& layer, int64_t begin, int64_t count) {
+  Ops& ops = backend_->ops();
+  const Tensor x = Normed(layer.norm2, begin, count), inner = inner_.view().Rows(0, count);
+  if (shape_.activation == Activation::kSiluAndMul) {
+    ops.Linear(inner, x, *layer.up.weight, layer.up.bias, LinearEpilogue::kSiluAndMul);
+  } else {
+    ops.Linear(inner, x, *layer.up.weight, layer.up.bias);
+    ops.Activate(
+        inner, inner,
+        shape_.activation == Activation::kGelu ? Nonlinearity::kTanhGelu : Nonlinearity::kErfGelu);
+  }
+  ops.Linear(residual().Rows(begin, count), inner, *layer.down.weight, layer.down.bias,
+             LinearEpilogue::kAddResidual);
 }
 
 void TowerNorm(Ops* ops, const Tensor& out, const Tensor& x, const NormLayer& norm, float epsilon) {

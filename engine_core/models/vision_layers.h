@@ -3,7 +3,7 @@
 // What vision towers share: transformer layers over the patches of one image, in which every patch
 // sees all others, or those of its window. Their attention is the text models', with keys in blocks
 // of a cache that lives as long as the image runs: a window is a request, an image without windows
-// is one.
+// is one. What they do is added to the image's TowerWork.
 // Thread: engine loop. Owns: layers their packed weights, in the compute type whatever the text
 // model's format is; a run its buffers.
 // Shapes: P patches, H hidden, D size of a head.
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "engine_core/models/layers.h"
+#include "engine_core/models/tower_work.h"
 
 namespace tandem {
 
@@ -32,6 +33,11 @@ struct TowerShape {
   float norm_epsilon = 1e-6f;
   bool has_rms_norm = false;  // else a LayerNorm
   Activation activation = Activation::kGelu;
+};
+
+// Of places: the cosine and sine of each pair's angle.  [P, D / 2]; empty: nothing turns.
+struct PatchAngles {
+  std::vector<float> cos, sin;
 };
 
 struct TowerLayer {
@@ -63,49 +69,71 @@ StatusOr<OwnedTensor> LoadTable(const LoadContext& context, const std::string& n
 // The activation of an MLP without a gate. UNIMPLEMENTED: config.json names another one.
 StatusOr<Activation> UngatedActivation(const VisionConfig& config);
 
-// Runs of patches that see each other; together they are all patches.
+// Windows of patches that see each other; together they are all patches. They are computed in runs
+// of rows, each a few windows or a part of one.
 class TowerWindows {
  public:
-  // ends: where each run ends, rising.
-  static StatusOr<TowerWindows> Create(Backend* backend, const TowerShape& shape,
-                                       std::span<const int64_t> ends);
+  // ends: where each window ends, rising.
+  static StatusOr<std::shared_ptr<const TowerWindows>> Create(Backend* backend,
+                                                              const VisionConfig& config,
+                                                              std::span<const int64_t> ends);
   int64_t num_blocks() const { return num_blocks_; }
-  const AttentionPlan& plan() const { return *plan_; }
+  double row_work() const { return row_work_; }               // of a row in a layer
+  const std::vector<int64_t>& ends() const { return ends_; }  // of the runs
+  // Of the run that begins with this row.
+  const AttentionPlan& PlanAt(int64_t begin) const;
 
  private:
+  void Cut(std::span<const int64_t> ends);
+  Status MakePlan(Backend* backend, const AttentionShape& shape, int64_t begin, int64_t end,
+                  std::span<const int64_t> ends);
+
   int64_t num_blocks_ = 0;
-  std::vector<int32_t> query_start_, context_len_;
-  OwnedTensor positions_, slots_, blocks_;
-  std::unique_ptr<AttentionPlan> plan_;
+  double row_work_ = 0;
+  std::vector<int64_t> ends_;
+  OwnedTensor positions_, slots_, blocks_;             // [P], [P], [windows, most blocks of one]
+  std::vector<std::unique_ptr<AttentionPlan>> plans_;  // of the runs
 };
 
-// One image on its way through a tower.
-class TowerRun {
+// One image on its way through a tower. What it adds to the work keeps it alive.
+class TowerRun : public std::enable_shared_from_this<TowerRun> {
  public:
-  // num_blocks: the most of the windows that will be run. cos, sin: [P, D / 2] f32, host; empty:
-  // nothing turns.
-  static StatusOr<TowerRun> Create(Backend* backend, const TowerShape& shape, int64_t num_patches,
-                                   int64_t num_blocks, const Tensor& cos, const Tensor& sin);
+  // num_blocks: the most of the windows that will be run.
+  static StatusOr<std::shared_ptr<TowerRun>> Create(Backend* backend, const TowerShape& shape,
+                                                    int64_t num_patches, int64_t num_blocks,
+                                                    PatchAngles angles);
+  TowerRun(const TowerRun&) = delete;
 
   // The hidden states.  [P, H] res.
   const Tensor& residual() const { return residual_.view(); }
   // residual = projection(pixels).  pixels: [P, n] f32, host.
-  Status Embed(const Tensor& pixels, const LinearLayer& projection);
-  // residual[i] = the former residual[rows[i]].  rows: [P] i32, each once.
-  Status Reorder(const Tensor& rows);
-  void RunLayer(const TowerLayer& layer, const TowerWindows& windows);
+  void AddEmbedding(const Tensor& pixels, const LinearLayer& projection, TowerWork* work);
+  // residual[i] = the former residual[rows[i]].  rows: each once.
+  void AddOrder(std::vector<int32_t> rows, TowerWork* work);
+  // REQUIRES: the layer stays until the work is done.
+  void AddLayer(const TowerLayer& layer, std::shared_ptr<const TowerWindows> windows,
+                TowerWork* work);
 
  private:
-  TowerRun(Backend* backend, const TowerShape& shape, const Tensor& cos, const Tensor& sin)
-      : backend_(backend), shape_(shape), cos_(cos), sin_(sin) {}
+  TowerRun(Backend* backend, const TowerShape& shape, PatchAngles angles)
+      : backend_(backend), shape_(shape), angles_(std::move(angles)) {}
+
+  Status Embed(const Tensor& pixels, const LinearLayer& projection, int64_t begin, int64_t count);
+  Tensor Normed(const NormLayer& norm, int64_t begin, int64_t count);
+  // q and the cache of these rows.
+  void ProjectQkv(const TowerLayer& layer, const AttentionPlan& plan, int64_t begin, int64_t count);
+  // The rest of the layer, once the cache has all rows.
+  void Attend(const TowerLayer& layer, const AttentionPlan& plan, int64_t begin, int64_t count);
+  void RunMlp(const TowerLayer& layer, int64_t begin, int64_t count);
 
   Backend* backend_;
   TowerShape shape_;
+  PatchAngles angles_;
   Tensor cos_, sin_;
-  OwnedTensor residual_;            // [P, H] res
-  OwnedTensor qkv_, q_, attended_;  // [P, 3 H], [P, H], [P, H] act
-  OwnedTensor normed_;              // [rows at once, H] act
-  OwnedTensor inner_;               // [rows at once, inner] act
+  OwnedTensor residual_;        // [P, H] res
+  OwnedTensor q_;               // [P, H] act
+  OwnedTensor qkv_, attended_;  // [rows at once, 3 H], [rows at once, H] act
+  OwnedTensor normed_, inner_;  // [rows at once, H], [rows at once, inner] act
   std::unique_ptr<KvCache> keys_;
 };
 

@@ -4,15 +4,17 @@
 // of its placeholder tokens.
 // Thread: engine loop. Owns: packed weights; what an image needs is allocated while it runs.
 // Promise: the bits of an image's rows depend on that image alone.
-// Failure: of Check INVALID_ARGUMENT, which is the request's; of Encode memory, or what Check says.
+// Failure: of Check INVALID_ARGUMENT, which is the request's; else memory, or what Check says.
 
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "common/status.h"
 #include "engine_core/models/load_context.h"
+#include "engine_core/models/tower_work.h"
 
 namespace tandem {
 
@@ -34,8 +36,14 @@ class VisionTower {
   // Hidden size * (1 + levels): a row has its embedding, then what is added to it after the text
   // layers 0, 1, ...
   virtual int64_t num_columns() const = 0;
-  // out: [tokens, num_columns] f32, host.
-  virtual Status Encode(const ImagePatches& image, const Tensor& out) = 0;
+  // What computes the rows.  out: [tokens, num_columns] f32, host. Both are read and written until
+  // the work is done.
+  virtual StatusOr<TowerWork> Begin(const ImagePatches& image, const Tensor& out) = 0;
+  // All of it.
+  Status Encode(const ImagePatches& image, const Tensor& out) {
+    ASSIGN_OR_RETURN(TowerWork work, Begin(image, out));
+    return work.RunTo(1);
+  }
 
   // Called with the numbers between its parts: "patch_embed", "vit_block0", "vit_last", "merger".
   // To compare a tower with another implementation.
@@ -45,6 +53,14 @@ class VisionTower {
  protected:
   void Report(const std::string& stage, const Tensor& x) const {
     if (tap_) tap_(stage, x);
+  }
+  // A stage of the work that does, of what x() is by then.
+  void AddReport(const std::string& stage, std::function<Tensor()> x, TowerWork* work) const {
+    if (!tap_) return;
+    work->AddRuns({1}, 0, [this, stage, x = std::move(x)](int64_t, int64_t) {
+      Report(stage, x());
+      return OkStatus();
+    });
   }
 
  private:

@@ -32,8 +32,12 @@ PrefillPace::Decodes& PrefillPace::Of(int32_t num_decodes) {
   return decodes_[std::min(static_cast<size_t>(bucket), decodes_.size() - 1)];
 }
 
-int32_t PrefillPace::TokensOfNextStep(int32_t num_decodes) {
-  if (!is_on() || num_decodes == 0) return kNoLimit;
+double PrefillPace::TimeLeft(const StepTimeLimit& limit, double seconds_without) {
+  return std::max(limit.seconds, limit.decode_steps * seconds_without) - seconds_without;
+}
+
+int32_t PrefillPace::TokensOfNextStep(int32_t num_decodes, bool is_image_under_way) {
+  if (!limit_.is_on() || num_decodes == 0) return kNoLimit;
   Decodes& decodes = Of(num_decodes);
   const bool is_old = decodes.seconds == 0 || decodes.num_since >= kLookEvery;
   if (is_old && decodes.num_held < kMostHeld) {
@@ -41,17 +45,29 @@ int32_t PrefillPace::TokensOfNextStep(int32_t num_decodes) {
     return 0;
   }
   if (seconds_per_token_ == 0) return kFirstTokens;
-  const double limit = std::max(limit_.seconds, limit_.decode_steps * decodes.seconds);
-  const double num_tokens = (limit - decodes.seconds) / seconds_per_token_;
+  const double share = is_image_under_way ? 0.5 : 1;
+  const double num_tokens = share * TimeLeft(limit_, decodes.seconds) / seconds_per_token_;
   if (num_tokens >= kNoLimit) return kNoLimit;
   return std::max(static_cast<int32_t>(num_tokens) / kGranule * kGranule, kLeastTokens);
 }
 
-void PrefillPace::Observe(int32_t num_decodes, int32_t num_prefill_tokens, double seconds) {
+int32_t PrefillPace::SlicesOfNextStep(int32_t num_decodes) {
+  if (!image_limit_.is_on()) return kNoLimit;
+  if (seconds_per_slice_ == 0) return 1;
+  const double without = num_decodes > 0 ? Of(num_decodes).seconds : 0;
+  const bool shares = limit_.is_on() && num_decodes > 0 && had_tokens_;
+  const double num_slices =
+      (shares ? 0.5 : 1) * TimeLeft(image_limit_, without) / seconds_per_slice_;
+  return static_cast<int32_t>(std::clamp<double>(num_slices, 1, kNoLimit));
+}
+
+void PrefillPace::Observe(int32_t num_decodes, int32_t num_prefill_tokens, double seconds,
+                          int32_t num_slices) {
+  had_tokens_ = num_prefill_tokens > 0;
   double without = 0;
   if (num_decodes > 0) {
     Decodes& decodes = Of(num_decodes);
-    if (num_prefill_tokens == 0) {
+    if (num_prefill_tokens == 0 && num_slices == 0) {
       Fold(seconds, &decodes.seconds);
       decodes.num_since = decodes.num_held = 0;
       return;
@@ -59,21 +75,35 @@ void PrefillPace::Observe(int32_t num_decodes, int32_t num_prefill_tokens, doubl
     ++decodes.num_since;
     if (decodes.num_since >= 2 * kLookEvery) decodes.num_since = decodes.num_held = 0;
     without = decodes.seconds;
-    if (without == 0) return;
+    if (without == 0 && num_slices == 0) return;
   }
-  if (num_prefill_tokens < kLeastObserved) return;
-  // Never 0, which means unknown.
-  Fold(std::max(seconds - without, 1e-3 * seconds) / num_prefill_tokens, &seconds_per_token_);
+  ObserveWith(without, num_prefill_tokens, num_slices, seconds);
+}
+
+// What tokens and slices add. Never 0, which means unknown.
+void PrefillPace::ObserveWith(double without, int32_t num_tokens, int32_t num_slices,
+                              double seconds) {
+  if (num_slices == 0) {
+    if (num_tokens < kLeastObserved) return;
+    Fold(std::max(seconds - without, 1e-3 * seconds) / num_tokens, &seconds_per_token_);
+    return;
+  }
+  without += num_tokens * seconds_per_token_;
+  Fold(std::max(seconds - without, 1e-3 * seconds) / num_slices, &seconds_per_slice_);
 }
 
 void PrefillPace::Save(ByteWriter* out) const {
   out->Fixed(decodes_);
   out->Fixed(seconds_per_token_);
+  out->Fixed(seconds_per_slice_);
+  out->Fixed(had_tokens_);
 }
 
 void PrefillPace::Load(ByteReader* in) {
   decodes_ = in->Fixed<decltype(decodes_)>();
   seconds_per_token_ = in->Fixed<double>();
+  seconds_per_slice_ = in->Fixed<double>();
+  had_tokens_ = in->Fixed<uint8_t>() != 0;
 }
 
 }  // namespace tandem

@@ -31,6 +31,7 @@ struct ImageInput {
   std::vector<Run> runs;  // by position, inside the place; their rows in this order
   int32_t num_rows = 0;
   int32_t grid_t = 1, grid_h = 1, grid_w = 1;  // in patches; 1, 1, 1: the model has no grid
+  int32_t num_slices = 1;                      // that a tower's work for it is cut into
   std::vector<int64_t> shape;                  // of pixels
   std::vector<float> pixels;                   // row-major; none in a replay
 

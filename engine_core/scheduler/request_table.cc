@@ -222,7 +222,7 @@ void RequestTable::AwaitGrammar(Request* request, double now) {
 wire::RawValue RequestTable::Finish(Request* request, wire::RequestStatus status) {
   if (request->status == wire::RequestStatus::kRunning) ForgetUncomputed(request);
   wire::RawValue params = transfers_->FreeOrKeep(request, status);
-  encoder_cache_->Release(*request);
+  encoder_cache_->End(*request);
   if (request->status == wire::RequestStatus::kRunning) {
     ReleaseSlot(request);
   } else {

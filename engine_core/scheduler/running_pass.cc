@@ -25,10 +25,12 @@ void RunningPass::Run(StepPlan* plan) {
   for (size_t i = 0; i < running.size() && plan->budget_tokens() > 0;) {
     if (plan->num_running() == most) return;
     Request* request = running[i];
-    const int32_t num_tokens =
-        parts_.encoder_cache.NumTokensFor(*request, request->num_computed_tokens,
-                                          NumTokensFor(*request, *plan), plan->budget_tokens());
+    const EncoderCache::Chunk chunk =
+        parts_.encoder_cache.ChunkFor(*request, request->num_computed_tokens,
+                                      NumTokensFor(*request, *plan), plan->budget_tokens());
+    const int32_t num_tokens = chunk.num_tokens;
     if (num_tokens == 0) {
+      parts_.encoder_cache.Take(*request, request->num_computed_tokens, chunk);
       ++i;
       continue;
     }
@@ -37,7 +39,7 @@ void RunningPass::Run(StepPlan* plan) {
     const Room room = MakeRoom(&i, num_tokens, plan);
     if (room == Room::kNone) return;
     if (room == Room::kWasPreempted) continue;  // it is no longer at i
-    parts_.encoder_cache.Take(*request, request->num_computed_tokens, num_tokens);
+    parts_.encoder_cache.Take(*request, request->num_computed_tokens, chunk);
     plan->AddRunning(request, num_tokens, num_blocks_before);
     if (request->mid_prefill) plan->NotePrefill(num_tokens);
     ++i;
@@ -77,7 +79,7 @@ int32_t RunningPass::NumTokensDueBefore(const Request& request, int32_t most) co
   int32_t num_tokens = 0;
   for (const Request* other : running) {
     if (num_tokens >= most) return most;
-    if (!other->mid_prefill || other == &request) continue;
+    if (!other->mid_prefill || other == &request || AwaitsImage(*other)) continue;
     if (is_due(other, DueTime(*other, seconds_per_token))) {
       num_tokens += other->num_uncomputed_tokens();
     }
@@ -88,13 +90,20 @@ int32_t RunningPass::NumTokensDueBefore(const Request& request, int32_t most) co
   for (Request* other = waiting.First(); other != nullptr && num_seats > 0 && num_tokens < most;
        other = waiting.Next(other)) {
     if (!is_due(other, other->due)) break;
-    if (other->is_blocked()) continue;
+    if (other->is_blocked() || other->is_passed_over) continue;
     num_free_tokens -= other->num_tokens();
     if (num_free_tokens < 0) break;
     num_tokens += other->num_tokens();
     --num_seats;
   }
   return std::min(num_tokens, most);
+}
+
+// Its next token stands for a row that is not there, and may not be for many steps.
+bool RunningPass::AwaitsImage(const Request& request) const {
+  const int32_t most = parts_.config.max_num_batched_tokens;
+  return parts_.encoder_cache.ChunkFor(request, request.num_computed_tokens, 1, most).num_tokens ==
+         0;
 }
 
 // Gets blocks for the next num_tokens of running()[*running_idx], preempting others as needed;

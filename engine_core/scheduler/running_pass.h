@@ -23,6 +23,7 @@ class RunningPass {
  private:
   int32_t NumTokensFor(const Request& request, const StepPlan& plan) const;
   int32_t NumTokensDueBefore(const Request& request, int32_t most) const;
+  bool AwaitsImage(const Request& request) const;
   enum class Room { kMade, kWasPreempted, kNone };
   Room MakeRoom(size_t* running_idx, int32_t num_tokens, StepPlan* plan);
   size_t PickVictim() const;

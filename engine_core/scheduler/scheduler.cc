@@ -35,7 +35,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
       plan_(parts_.config.max_num_seqs),
       steps_(parts_.config.max_num_seqs),
       cadence_(parts_.config.prefill_schedule_interval),
-      pace_(parts_.config.step_time_limit) {
+      pace_(parts_.config.step_time_limit, parts_.config.image_time_limit) {
   CHECK_LE(parts_.config.max_num_seqs, kv_cache->config().max_num_seqs);
   CHECK(connector == nullptr || kv_cache->config().sliding_window == 0)
       << "a connector may read blocks that leave the window while their request runs";
@@ -137,7 +137,7 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
   now_ = now;
   parts_.kv_cache.SetNow(now);
   plan_.Begin(now, LimitsOfStep());
-  parts_.encoder_cache.BeginStep();
+  parts_.encoder_cache.BeginStep(NumSlicesOfStep());
   if (pause_state_ != PauseState::kPausedAll) {
     running_pass_.Run(&plan_);
     // No admission when running requests lack blocks.
@@ -175,20 +175,27 @@ StepPlan::Limits Scheduler::LimitsOfStep() {
           std::max(limits.chunk_limit, parts_.config.max_num_batched_tokens / num_unfinished);
     }
   }
-  const auto decodes = [](const Request* request) { return !request->mid_prefill; };
-  limits.hold_prefills = cadence_.Holds(std::ranges::any_of(running, decodes));
-  limits.prefill_tokens = PrefillPace::kNoLimit;
-  if (pace_.is_on()) {
-    const auto num_decodes = static_cast<int32_t>(std::ranges::count_if(running, decodes));
-    limits.prefill_tokens = pace_.TokensOfNextStep(num_decodes);
-  }
+  const int32_t num_decodes = NumDecodes();
+  limits.hold_prefills = cadence_.Holds(num_decodes > 0);
+  limits.prefill_tokens = pace_.TokensOfNextStep(num_decodes, parts_.encoder_cache.is_under_way());
   return limits;
+}
+
+int32_t Scheduler::NumDecodes() const {
+  return static_cast<int32_t>(
+      std::ranges::count_if(running(), [](const Request* r) { return !r->mid_prefill; }));
+}
+
+int32_t Scheduler::NumSlicesOfStep() {
+  if (parts_.encoder_cache.capacity() == 0 || pause_state_ == PauseState::kPausedAll) return 0;
+  return pace_.SlicesOfNextStep(NumDecodes());
 }
 
 void Scheduler::ObserveStep(const SchedulerOutput& step, double seconds) {
   const auto num_requests = static_cast<int32_t>(step.requests.size());
-  if (num_requests == 0) return;
-  pace_.Observe(num_requests - step.num_prefills, step.num_prefill_tokens, seconds);
+  const int32_t num_slices = step.NumSlices();
+  if (num_requests == 0 && num_slices == 0) return;
+  pace_.Observe(num_requests - step.num_prefills, step.num_prefill_tokens, seconds, num_slices);
 }
 
 void Scheduler::Update(const SchedulerOutput& output, ModelOutput* result, ClientOutputs* outputs) {

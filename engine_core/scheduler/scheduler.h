@@ -96,7 +96,7 @@ class Scheduler {
   void Update(const SchedulerOutput& step, ModelOutput* result, ClientOutputs* outputs);
   // The last outputs that a KV connector still holds back.
   void SendHeldOutputs(ClientOutputs* outputs) { update_.SendHeld(/*all=*/true, outputs); }
-  // Whether ObserveStep is to be called; then for each step that ran tokens, before its Update.
+  // Whether ObserveStep is to be called; then for each step that ran, before its Update.
   bool wants_step_times() const { return pace_.is_on(); }
   void ObserveStep(const SchedulerOutput& step, double seconds);
   // Counts since the last call, and the current state.
@@ -137,6 +137,8 @@ class Scheduler {
 
  private:
   StepPlan::Limits LimitsOfStep();
+  int32_t NumDecodes() const;
+  int32_t NumSlicesOfStep();
   bool TryResetLocal(bool preempt_running, double now);
   void AddTransferStats(wire::SchedulerStats* stats);
   template <class Predicate>

@@ -67,7 +67,7 @@ void SaveImages(const RequestImages* images, ByteWriter* out) {
     out->Bytes(image->identifier);
     out->Bytes(image->key);
     for (const int32_t number : {image->begin, image->num_tokens, image->num_rows, image->grid_t,
-                                 image->grid_h, image->grid_w}) {
+                                 image->grid_h, image->grid_w, image->num_slices}) {
       out->Signed(number);
     }
     out->Varint(image->runs.size());
@@ -86,7 +86,7 @@ StatusOr<std::shared_ptr<const RequestImages>> LoadImages(ByteReader* in) {
     image->identifier = std::string(in->Bytes());
     image->key = std::string(in->Bytes());
     for (int32_t* number : {&image->begin, &image->num_tokens, &image->num_rows, &image->grid_t,
-                            &image->grid_h, &image->grid_w}) {
+                            &image->grid_h, &image->grid_w, &image->num_slices}) {
       *number = static_cast<int32_t>(in->Signed());
     }
     for (size_t runs = in->Count(); runs > 0 && in->ok(); --runs) {
@@ -94,6 +94,7 @@ StatusOr<std::shared_ptr<const RequestImages>> LoadImages(ByteReader* in) {
       image->runs.push_back({begin, static_cast<int32_t>(in->Signed())});
     }
     in->List(&image->shape);
+    if (image->num_slices < 1) return DataLossError("the images of a prompt are broken");
     images->push_back(std::move(image));
   }
   if (!in->ok()) return DataLossError("the images of a prompt are broken");

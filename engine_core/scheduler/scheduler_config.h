@@ -52,7 +52,8 @@ struct SchedulerConfig {
   bool long_prefill_token_threshold_adaptive = false;
   bool reserve_full_isl = true;  // admit only what fits as a whole
   int32_t prefill_schedule_interval = 1;
-  StepTimeLimit step_time_limit = {};  // of steps in which requests decode; needs chunked prefill
+  StepTimeLimit step_time_limit = {};   // of steps in which requests decode; needs chunked prefill
+  StepTimeLimit image_time_limit = {};  // of steps that compute slices of images
   // Steps that the stages of a pipeline have under way at once. Above 1, running requests are
   // spread over them, and a request waits for the token that it has in flight.
   int32_t num_pipeline_steps = 1;

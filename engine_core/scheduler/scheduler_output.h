@@ -96,6 +96,14 @@ struct TokenMask {
   int32_t num_forced = 0;
 };
 
+// What a step computes of an image with the vision tower: slices of its work, after those of
+// earlier steps. Its rows are there after the last of ImageInput::num_slices.
+struct EncoderInput {
+  std::string key;                          // ImageInput::key
+  std::shared_ptr<const ImageInput> image;  // null: an earlier step began with it
+  int32_t num_slices = 0;
+};
+
 struct SchedulerOutput {
   std::vector<ScheduledRequest> requests;
   std::vector<AdmittedRequest> admitted;  // ascending request_idx
@@ -109,10 +117,10 @@ struct SchedulerOutput {
   // forced. An executor calls it before it reads either, as late as it can.
   std::function<void()> finish_token_masks;
   std::vector<RequestSlot> freed_slots;  // since the previous step
-  // Rows of images that the worker need not keep any more, by ImageInput::key, and after that those
-  // that it computes before anything runs, and keeps for this step and later ones.
+  // Rows of images that the worker need not keep or go on to compute, by ImageInput::key, and after
+  // that those that it computes before anything runs, and keeps for this step and later ones.
   std::vector<std::string> dropped_encoder_outputs;
-  RequestImages encoder_inputs;
+  std::vector<EncoderInput> encoder_inputs;
   int32_t num_scheduled_tokens = 0;  // sum over requests
   // Those of the requests whose known tokens were not all computed, and how many such there are.
   int32_t num_prefill_tokens = 0;
@@ -125,7 +133,13 @@ struct SchedulerOutput {
   // Whether it must be submitted.
   bool has_work() const {
     return !empty() || !freed_slots.empty() || !dropped_encoder_outputs.empty() ||
-           polls_kv_transfers;
+           !encoder_inputs.empty() || polls_kv_transfers;
+  }
+  // Of all images.
+  int32_t NumSlices() const {
+    int32_t sum = 0;
+    for (const EncoderInput& input : encoder_inputs) sum += input.num_slices;
+    return sum;
   }
   std::span<const BlockId> NewBlocks(const ScheduledRequest& request) const {
     return {new_block_ids.data() + request.new_blocks_begin,

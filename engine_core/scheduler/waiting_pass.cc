@@ -64,7 +64,7 @@ WaitingPass::Outcome WaitingPass::TryTake(Request* request, StepPlan* plan) {
   if (prefix->is_async) {
     return TryLoad(request, *prefix, *plan) ? Outcome::kWaits : Outcome::kNoRoom;
   }
-  return TryAdmit(request, *prefix, plan) ? Outcome::kAdmitted : Outcome::kNoRoom;
+  return TryAdmit(request, *prefix, plan);
 }
 
 // nullopt: not known yet.
@@ -112,41 +112,50 @@ std::span<const BlockId> WaitingPass::FindLocal(const Request& request,
   return found;
 }
 
-bool WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* plan) {
+WaitingPass::Outcome WaitingPass::TryAdmit(Request* request, const Prefix& prefix, StepPlan* plan) {
   const int32_t num_known = prefix.known.total();
   const int32_t num_left = request->num_tokens() - num_known;
   const bool is_prefill = num_left > 1;
-  if (is_prefill && (plan->holds_prefills() || plan->prefill_tokens() <= 0)) return false;
+  if (is_prefill && (plan->holds_prefills() || plan->prefill_tokens() <= 0)) {
+    return Outcome::kNoRoom;
+  }
   int32_t num_tokens = std::min(num_left, plan->chunk_limit());
-  if (!parts_.config.enable_chunked_prefill && num_tokens > plan->budget_tokens()) return false;
+  if (!parts_.config.enable_chunked_prefill && num_tokens > plan->budget_tokens()) {
+    return Outcome::kNoRoom;
+  }
   num_tokens = std::min(num_tokens, plan->budget_tokens());
   if (is_prefill) num_tokens = std::min(num_tokens, plan->prefill_tokens());
-  num_tokens =
-      parts_.encoder_cache.NumTokensFor(*request, num_known, num_tokens, plan->budget_tokens());
-  if (num_tokens == 0) return false;
+  EncoderCache::Chunk chunk =
+      parts_.encoder_cache.ChunkFor(*request, num_known, num_tokens, plan->budget_tokens());
+  if (!parts_.config.enable_chunked_prefill && chunk.awaits_slices()) chunk.num_tokens = 0;
+  num_tokens = chunk.num_tokens;
+  if (num_tokens == 0) {
+    parts_.encoder_cache.Take(*request, num_known, chunk);
+    return chunk.awaits_slices() ? Outcome::kWaits : Outcome::kNoRoom;
+  }
   const int32_t num_padding =
       IsPadded(num_left, prefix, *plan) ? parts_.drafts.NumPadding(num_known) : 0;
-  if (num_tokens + num_padding > plan->budget_tokens()) return false;
+  if (num_tokens + num_padding > plan->budget_tokens()) return Outcome::kNoRoom;
   Admission admission;
   admission.num_tokens = num_known + num_tokens + num_padding;
   admission.num_lookahead_tokens = parts_.drafts.num_lookahead_tokens();
   if (TryGetBlocks(request, prefix, admission)) {
     num_tokens += num_padding;
   } else if (!request->holds_blocks || !parts_.requests.running().empty()) {
-    return false;
+    return Outcome::kNoRoom;
   } else {
     // Others that hold blocks may wait for it, so it goes on without padding.
     admission.num_tokens = num_known + num_tokens;
-    if (!TryGetBlocks(request, prefix, admission)) return false;
+    if (!TryGetBlocks(request, prefix, admission)) return Outcome::kNoRoom;
   }
 
   CountLookups(*request, prefix);
   const bool resumed = request->status == wire::RequestStatus::kPreempted;
   parts_.requests.Admit(request, prefix.known, plan->now());
-  parts_.encoder_cache.Take(*request, num_known, num_tokens);
+  parts_.encoder_cache.Take(*request, num_known, chunk);
   plan->AddAdmitted(request, num_tokens, resumed);
   if (is_prefill) plan->NotePrefill(num_tokens);
-  return true;
+  return Outcome::kAdmitted;
 }
 
 // A request with one token left joins a step of decodes, or opens one, in which each has room for

@@ -3,8 +3,8 @@
 // The second pass of a step: waiting requests are admitted while budget, slots and blocks last,
 // strictly in order: the first that does not fit ends the pass, so that none is starved. Only a
 // request that waits for something else is passed over: its own tokens in flight, a grammar, KV
-// that is being loaded or looked for, a free place for its adapter. Requests that hold blocks come
-// first. Thread: engine loop. Owns the statistics of prefix cache lookups.
+// that is being loaded or looked for, slices of an image, a free place for its adapter. Requests
+// that hold blocks come first. Thread: engine loop. Owns the statistics of prefix cache lookups.
 
 #include <cstdint>
 #include <optional>
@@ -43,7 +43,7 @@ class WaitingPass {
   Outcome TryTake(Request* request, StepPlan* plan);
   std::optional<Prefix> FindPrefix(Request* request, const StepPlan& plan) const;
   std::span<const BlockId> FindLocal(const Request& request, const StepPlan& plan) const;
-  bool TryAdmit(Request* request, const Prefix& prefix, StepPlan* plan);
+  Outcome TryAdmit(Request* request, const Prefix& prefix, StepPlan* plan);
   bool IsPadded(int32_t num_left, const Prefix& prefix, const StepPlan& plan) const;
   bool TryLoad(Request* request, const Prefix& prefix, const StepPlan& plan);
   int32_t NumReservedBlocks(const StepPlan& plan) const;

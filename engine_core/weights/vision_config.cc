@@ -127,6 +127,13 @@ Status ReadPooling(const Json& json, VisionConfig* config) {
 
 }  // namespace
 
+double VisionConfig::LayerWork(int64_t num_keys) const {
+  const double num_mlp_matrices = family == VisionFamily::kQwen25 ? 3 : 2;
+  return static_cast<double>(hidden_size) *
+         (static_cast<double>(4 * hidden_size + 2 * num_keys) +
+          num_mlp_matrices * static_cast<double>(intermediate_size));
+}
+
 Status ReadVisionConfig(const Json& json, std::string_view architecture, VisionConfig* config) {
   const auto* row = std::find_if(std::begin(kFamilies), std::end(kFamilies),
                                  [&](const auto& r) { return r.architecture == architecture; });

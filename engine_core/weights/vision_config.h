@@ -39,6 +39,8 @@ struct VisionConfig {
   int64_t tokens_per_image = 0;                // SigLIP: rows, a square
 
   int64_t head_dim() const { return hidden_size / num_heads; }
+  // Multiplications that a patch takes in a layer, with what a patch of num_keys sees.
+  double LayerWork(int64_t num_keys) const;
   // Numbers of a patch: of its three colours.
   int64_t patch_numbers() const { return 3 * temporal_patch_size * patch_size * patch_size; }
 };

@@ -85,10 +85,13 @@ Case ReadCase(const std::string& folder, const GoldenLogits& tensors, const Imag
   return one;
 }
 
-std::vector<Case> ReadCases(const std::string& folder) {
+// slices_per_patch: 0: as many as the model's work is, which is one.
+std::vector<Case> ReadCases(const std::string& folder, double slices_per_patch = 0) {
   const auto config = ReadModelConfig(folder);
   REQUIRE(config.ok());
-  const ImageLimits limits = ImageLimitsOf(config->vision).value();
+  ImageLimits limits = ImageLimitsOf(config->vision).value();
+  limits.slices_per_patch = std::max(limits.slices_per_patch, slices_per_patch);
+  if (slices_per_patch > 0) limits.slices_per_image = 9;
   const GoldenLogits tensors(folder, "tensors.safetensors");
   std::vector<Case> cases;
   const json goldens = ReadGoldens(folder);
@@ -266,6 +269,33 @@ TEST_CASE("images through the engine: requests that are preempted come to the sa
       for (const auto& [id, answer] : answers) num_preemptions += answer.num_preemptions;
       CHECK(num_preemptions > 0);
     }
+  }
+}
+
+TEST_CASE(
+    "images through the engine: computed in slices beside other steps they have the same bits") {
+  for (const std::string& folder : Folders()) {
+    CAPTURE(folder);
+    const std::vector<Case> cases = ReadCases(folder), sliced = ReadCases(folder, 0.3);
+    EngineDriverOptions options = Options(folder);
+    options.enable_prefix_caching = false;
+    const Answers expected = RunOneByOne(options, cases);
+    options.slices_images = true;
+    EngineDriver engine(options);
+    CheckSame(RunAll(&engine, sliced), expected);
+    options.num_blocks = 1 + 6;  // preempted as well
+    options.max_num_batched_tokens = 48;
+    EngineDriver tight(options);
+    CheckSame(RunAll(&tight, sliced), expected);
+
+    // Aborted when its image is under way: the others have theirs, and nothing is left of it.
+    EngineDriver aborting(options);
+    Add(&aborting, sliced[0]);
+    REQUIRE(aborting.Step());
+    CHECK(aborting.scheduler().encoder_cache().is_under_way());
+    REQUIRE(aborting.scheduler().Abort(sliced[0].id));
+    CHECK_FALSE(aborting.scheduler().encoder_cache().is_under_way());
+    CheckSame(RunAll(&aborting, sliced), expected);
   }
 }
 

@@ -24,6 +24,7 @@ struct Coverage {
   int64_t num_adapter_steps = 0;  // with as many adapters as fit
   int64_t num_images = 0;         // of requests
   int64_t num_encoded_images = 0;
+  int64_t num_continued_images = 0;  // by later steps than they were begun with
   int64_t num_drafts = 0;
   int64_t num_accepted_drafts = 0;
 };

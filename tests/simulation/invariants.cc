@@ -30,7 +30,7 @@ Invariants::Invariants(const EngineCoreOptions* options, EngineCore* engine, Sim
 
 void Invariants::BeginStep() {
   is_runnable_ = engine_->scheduler().pending_work() == Work::kRequests;
-  num_tokens_before_ = executor_->num_tokens();
+  num_done_before_ = NumDone();
 }
 
 Status Invariants::CheckStep() {
@@ -45,10 +45,16 @@ Status Invariants::CheckStep() {
   return CheckQueues();
 }
 
+// Tokens, and images that were gone on with or completed.
+int64_t Invariants::NumDone() const {
+  return executor_->num_tokens() + executor_->num_continued_images() +
+         executor_->num_encoded_images();
+}
+
 // A request that could run progresses, or waits for the connector.
 Status Invariants::CheckProgress() {
   const bool may_wait = connector_ != nullptr && connector_->TakeWasBusy();
-  const bool is_idle = is_runnable_ && !may_wait && executor_->num_tokens() == num_tokens_before_;
+  const bool is_idle = is_runnable_ && !may_wait && NumDone() == num_done_before_;
   num_idle_steps_ = is_idle ? num_idle_steps_ + 1 : 0;
   if (num_idle_steps_ <= kMaxIdleSteps) return OkStatus();
   return InternalError("steps without tokens\n" + engine_->DebugString());
@@ -105,8 +111,11 @@ Status Invariants::CheckEncoderCache() const {
   if (cache.num_held() > cache.num_kept() || cache.num_kept() > cache.capacity()) {
     return InternalError("rows of images are miscounted");
   }
-  const bool may_hold = std::ranges::any_of(
-      scheduler.running(), [](const Request* request) { return request->images != nullptr; });
+  const auto has_images = [](const Request* request) { return request->images != nullptr; };
+  const bool may_hold =
+      std::ranges::any_of(scheduler.running(), has_images) ||
+      (cache.is_under_way() && (std::ranges::any_of(scheduler.Waiting(), has_images) ||
+                                std::ranges::any_of(scheduler.Holding(), has_images)));
   return cache.num_held() == 0 || may_hold ? OkStatus()
                                            : InternalError("rows of images are held for nobody");
 }
@@ -202,7 +211,9 @@ Status Invariants::CheckQueues() const {
   int64_t last = -1;
   for (const auto& queue : {scheduler.running(), scheduler.Waiting()}) {
     for (const Request* request : queue) {
-      if (request->needs_grammar || request->adapter_id() != 0 ||
+      const bool awaits_images =
+          request->images != nullptr && options_->scheduler.image_time_limit.is_on();
+      if (request->needs_grammar || request->adapter_id() != 0 || awaits_images ||
           (connector_ && connector_->HasTouched(request->id()))) {
         continue;
       }

@@ -29,6 +29,7 @@ class Invariants {
   Status CheckEnd();
 
  private:
+  int64_t NumDone() const;
   Status CheckProgress();
   Status CheckTransfers() const;
   Status CheckAdapters();
@@ -47,7 +48,7 @@ class Invariants {
   int64_t num_steps_ = 0;
   // At the beginning of the step.
   bool is_runnable_ = false;
-  int64_t num_tokens_before_ = 0;
+  int64_t num_done_before_ = 0;
   int32_t num_idle_steps_ = 0;            // in a row
   std::map<BlockId, int64_t> last_held_;  // block → step; absent: never
 };

@@ -181,7 +181,8 @@ void Drawing::DrawImages(uint64_t seed) {
   };
   const ExecutorLimits& limits = drawn_.limits;
   ImageLimits& images = drawn_.limits.images.emplace();
-  images = {.token_id = 1, .patch_numbers = 2, .are_whole = between(0, 2) == 0};
+  images = {
+      .token_id = 1, .patch_numbers = 2, .are_whole = between(0, 2) == 0, .slices_per_patch = 0.5};
   const int32_t num_scheduled = drawn_.options.scheduler.max_num_scheduled_tokens;
   const int32_t most = std::min({16, limits.max_num_batched_tokens - limits.drafts.num_input_slots,
                                  num_scheduled > 0 ? num_scheduled : 16});
@@ -203,6 +204,7 @@ void Drawing::DrawImages(uint64_t seed) {
       auto image = std::make_shared<ImageInput>(place);
       image->identifier = (between(0, 3) == 0 ? "b" : "a") + std::to_string(image->num_rows);
       image->key = image->identifier + "/" + std::to_string(image->num_rows);
+      image->num_slices = NumSlices(images, image->num_rows);
       own->push_back(std::move(image));
     }
     if (own->empty()) continue;
@@ -213,6 +215,7 @@ void Drawing::DrawImages(uint64_t seed) {
       stream.fails_after = std::min(*stream.fails_after, stream.answer.size() - 1);
     }
   }
+  if (between(0, 2) > 0) drawn_.options.scheduler.image_time_limit.seconds = 0.001 * between(1, 9);
 }
 
 std::vector<TokenId> Drawing::DrawPrompt(int32_t max_tokens) {
@@ -325,10 +328,10 @@ std::string Scenario::Describe() const {
        << ", threshold " << s.long_prefill_token_threshold << "/"
        << s.long_prefill_token_threshold_adaptive << ", reserve " << s.reserve_full_isl
        << ", interval " << s.prefill_schedule_interval << ", step " << s.step_time_limit.seconds
-       << "/" << s.step_time_limit.decode_steps << ", caching "
-       << options.kv_cache.enable_prefix_caching << ", async " << options.async_scheduling
-       << ", watermark " << options.kv_cache.watermark << ", window " << limits.sliding_window
-       << ", connector " << connector_seed.has_value() << " recomputes "
+       << "/" << s.step_time_limit.decode_steps << " image " << s.image_time_limit.seconds
+       << ", caching " << options.kv_cache.enable_prefix_caching << ", async "
+       << options.async_scheduling << ", watermark " << options.kv_cache.watermark << ", window "
+       << limits.sliding_window << ", connector " << connector_seed.has_value() << " recomputes "
        << (s.kv_load_failure_policy == KvLoadFailurePolicy::kRecompute) << ", adapters "
        << s.max_loras << ", drafts " << limits.drafts.num_speculative_tokens << " ahead "
        << limits.drafts.num_lookahead_tokens << " slots " << limits.drafts.num_input_slots

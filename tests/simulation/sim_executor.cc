@@ -98,28 +98,38 @@ Status SimExecutor::Submit(const SchedulerOutput& step) {
   return OkStatus();
 }
 
-// Nothing is dropped that is not there, or computed that is.
+// Nothing is dropped that is not there, or computed that is; one image is left to go on with.
 Status SimExecutor::TakeEncoderOutputs(const SchedulerOutput& step) {
   for (const std::string& key : step.dropped_encoder_outputs) {
     const auto output = encoder_outputs_.find(key);
     if (output == encoder_outputs_.end()) return InternalError(key + " is dropped twice");
-    num_kept_rows_ -= output->second;
+    num_kept_rows_ -= output->second.num_rows;
     encoder_outputs_.erase(output);
   }
-  int64_t num_computed = 0;
+  int64_t num_begun = 0;
   max_kept_rows_ = std::max<int64_t>(max_kept_rows_, limits_.max_num_batched_tokens);
-  for (const auto& image : step.encoder_inputs) {
-    if (!encoder_outputs_.emplace(image->key, image->num_rows).second) {
-      return InternalError(image->key + " is computed while it is kept");
+  for (const EncoderInput& input : step.encoder_inputs) {
+    EncoderOutput& output = encoder_outputs_[input.key];
+    if (input.image != nullptr) {
+      if (output.num_rows > 0) return InternalError(input.key + " is computed while it is kept");
+      output = {input.image->num_rows, input.image->num_slices};
+      num_kept_rows_ += output.num_rows;
+      num_begun += output.num_rows;
+      max_kept_rows_ = std::max<int64_t>(max_kept_rows_, output.num_rows);
+    } else {
+      ++num_continued_images_;
     }
-    ++num_encoded_images_;
-    num_kept_rows_ += image->num_rows;
-    num_computed += image->num_rows;
-    max_kept_rows_ = std::max<int64_t>(max_kept_rows_, image->num_rows);
+    if (input.num_slices < 1 || input.num_slices > output.num_slices_left) {
+      return InternalError(input.key + " gets slices that it does not have");
+    }
+    output.num_slices_left -= input.num_slices;
+    if (output.num_slices_left == 0) ++num_encoded_images_;
   }
   if (num_kept_rows_ > max_kept_rows_) return InternalError("too many rows of images are kept");
-  if (num_computed > max_kept_rows_) return InternalError("too many rows of images are computed");
-  return OkStatus();
+  if (num_begun > max_kept_rows_) return InternalError("too many rows of images are computed");
+  const auto num_left = std::ranges::count_if(
+      encoder_outputs_, [](const auto& output) { return output.second.num_slices_left > 0; });
+  return num_left <= 1 ? OkStatus() : InternalError("several images are under way");
 }
 
 // The rows that a chunk reads are there, and it ends inside no image that must be whole.
@@ -127,7 +137,9 @@ Status SimExecutor::CheckImages(const Row& row, int32_t end) const {
   if (row.images == nullptr) return OkStatus();
   for (const auto& image : *row.images) {
     if (image->end() <= row.num_computed || image->begin >= end) continue;
-    if (image->HasRowsIn(row.num_computed, end) && !encoder_outputs_.contains(image->key)) {
+    const auto output = encoder_outputs_.find(image->key);
+    const bool is_there = output != encoder_outputs_.end() && output->second.num_slices_left == 0;
+    if (image->HasRowsIn(row.num_computed, end) && !is_there) {
       return Breach(row.id, "reads rows of " + image->key + ", which are not there");
     }
     if (limits_.images->are_whole && end < image->end()) {

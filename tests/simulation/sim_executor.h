@@ -83,6 +83,8 @@ class SimExecutor final : public Executor {
   int64_t num_tokens() const { return num_tokens_; }
   int64_t num_kept_rows() const { return num_kept_rows_; }  // of images
   int64_t num_encoded_images() const { return num_encoded_images_; }
+  // How often a step went on with an image that an earlier one had begun.
+  int64_t num_continued_images() const { return num_continued_images_; }
   // The blocks that steps since the last call have named in a table.
   std::vector<BlockId> TakeUsedBlocks() { return std::exchange(used_blocks_, {}); }
   bool IsSlotInUse(RequestSlot slot) const { return RowOf(slot).in_use; }
@@ -160,8 +162,13 @@ class SimExecutor final : public Executor {
   int64_t num_steps_ = 0;
   int64_t num_collected_steps_ = 0;
   int64_t num_tokens_ = 0;
-  std::map<std::string, int32_t> encoder_outputs_;  // rows by key
-  int64_t num_kept_rows_ = 0, max_kept_rows_ = 0, num_encoded_images_ = 0;
+  struct EncoderOutput {
+    int32_t num_rows = 0;
+    int32_t num_slices_left = 0;
+  };
+  std::map<std::string, EncoderOutput> encoder_outputs_;  // by key
+  int64_t num_kept_rows_ = 0, max_kept_rows_ = 0, num_encoded_images_ = 0,
+          num_continued_images_ = 0;
   int64_t num_admissions_ = 0;
   int64_t lost_at_step_ = -1;
   bool lost_ = false;

@@ -137,6 +137,7 @@ void Simulation::Continue(Stream* stream) {
 
 void Simulation::CountTransfers() {
   if (executor_) coverage_.num_encoded_images += executor_->num_encoded_images();
+  if (executor_) coverage_.num_continued_images += executor_->num_continued_images();
   if (!connector_) return;
   coverage_.num_kv_loads += connector_->num_loads();
   coverage_.num_kv_load_failures += connector_->num_failures();

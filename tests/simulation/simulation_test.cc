@@ -30,6 +30,8 @@ TEST_CASE("Simulation: seeds that found something") {
       106172,
       // A kept block was computed again by another holder, with the same content.
       148664,
+      // A prompt that is not cut had one of its images computed in each step, however small.
+      206215,
       // An image that must be whole took more than the step's prefills may: others got less than 0.
       176902,
   };
@@ -68,6 +70,7 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
     total.num_adapter_steps += run.num_adapter_steps;
     total.num_images += run.num_images;
     total.num_encoded_images += run.num_encoded_images;
+    total.num_continued_images += run.num_continued_images;
     total.num_drafts += run.num_drafts;
     total.num_accepted_drafts += run.num_accepted_drafts;
   }
@@ -80,8 +83,9 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
                 << " of them failed, " << total.num_kept_tables << " kept tables, "
                 << total.num_grammars << " grammars, " << total.num_adapter_steps
                 << " steps full of adapters, " << total.num_images << " images, "
-                << total.num_encoded_images << " times computed, " << total.num_drafts
-                << " drafts, " << total.num_accepted_drafts << " of them accepted");
+                << total.num_encoded_images << " times computed, " << total.num_continued_images
+                << " times gone on with, " << total.num_drafts << " drafts, "
+                << total.num_accepted_drafts << " of them accepted");
   if (num_runs < 5000) return;
   // The draw covers what it is meant to.
   CHECK(total.num_preemptions > 1000);
@@ -98,6 +102,7 @@ TEST_CASE("Simulation: every request ends once with its right answer, whatever h
   CHECK(total.num_adapter_steps > 1000);
   CHECK(total.num_images > 5000);
   CHECK(total.num_encoded_images > 2000);
+  CHECK(total.num_continued_images > 2000);
   CHECK(total.num_drafts > 10000);
   CHECK(total.num_accepted_drafts > 5000);
 }

@@ -227,6 +227,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   const auto& images = runner_options.limits.images;
   scheduling.encoder_cache_rows = images ? options.max_num_batched_tokens : 0;
   scheduling.needs_whole_images = options.needs_whole_images || (images && images->are_whole);
+  if (options.slices_images) scheduling.image_time_limit.seconds = 1e-9;
   // Tiny pools are for preemption: admit what has room for its next tokens.
   scheduling.reserve_full_isl = false;
   scheduler_ = std::make_unique<Scheduler>(scheduling, kv_cache_.get());

@@ -48,6 +48,7 @@ struct EngineDriverOptions {
   std::string hf_overrides = {};
   bool takes_images = true;  // of a model that has a vision tower
   bool needs_whole_images = false;
+  bool slices_images = false;  // a slice in each step
 };
 
 // All that a client would have received for one request.

@@ -357,6 +357,14 @@ TEST_CASE("engine config: the longest step is a time, a multiple of decode steps
   CHECK_THAT(SetupError({"model", "--max-step-ms", "5", "--no-enable-chunked-prefill"}),
              Contains("--max-step-ms"));
   CHECK(limit_of({"model", "--max-step-ms", "auto", "--no-enable-chunked-prefill"}).seconds == 0);
+  // Slices of images always have one.
+  const auto of_images = [](const std::vector<std::string>& flags) {
+    return Setup(flags).engine.scheduler.image_time_limit;
+  };
+  CHECK(of_images({"model", "--max-step-ms", "12.5"}).seconds == 0.0125);
+  CHECK(of_images({"model", "--max-step-ms", "0"}).seconds == 0.02);
+  CHECK(of_images({"model", "--max-step-ms", "auto", "--no-enable-chunked-prefill"}).decode_steps ==
+        3);
 }
 
 TEST_CASE("engine config: a step has no more tokens than its requests can use") {

@@ -4,6 +4,8 @@
 #include "engine_core/read_images.h"
 
 #include <cstring>
+#include <map>
+#include <memory>
 
 #include "common/random.h"
 #include "engine_core/engine_core.h"
@@ -263,6 +265,116 @@ TEST_CASE("an engine runs requests with images, and refuses one of them alone") 
   CHECK((*engine)->HasWork());
   REQUIRE((*engine)->Step().ok());
   CHECK(executor.num_kept_rows() == 0);
+}
+
+// An engine whose steps have time for one slice, and what its clients have got.
+class SlicingEngine {
+ public:
+  SlicingEngine() : executor_(SlicedLimits()) {
+    EngineCoreOptions options;
+    options.scheduler.image_time_limit.seconds = 1e-9;
+    auto engine = EngineCore::Create(options, &executor_, &clock_);
+    REQUIRE(engine.ok());
+    engine_ = *std::move(engine);
+  }
+  void Send(const std::string& id, int32_t max_tokens, const std::vector<Feature>& images,
+            TokenId first_token = 1) {
+    wire::EngineCoreRequest request = With(images);
+    if (images.empty()) request.prompt_token_ids = {1, 2, 3};
+    request.prompt_token_ids[0] = first_token;
+    request.request_id = id;
+    request.sampling_params.max_tokens = max_tokens;
+    engine_->Handle(wire::EngineInput(std::move(request)));
+  }
+  void Abort(const std::string& id) { engine_->Handle(wire::EngineInput(wire::AbortRequest{id})); }
+  void Step() {
+    REQUIRE(engine_->Step().ok());
+    std::vector<ClientMessage> messages;
+    engine_->TakeMessages(&messages);
+    for (const ClientMessage& message : messages) {
+      for (const auto& output : message.outputs.outputs) {
+        num_tokens_[output.request_id] += static_cast<int>(output.new_token_ids.size());
+      }
+    }
+  }
+  int NumTokens(const std::string& id) { return num_tokens_[id]; }
+  EngineCore& engine() { return *engine_; }
+  SimExecutor& executor() { return executor_; }
+
+  static constexpr int kNumSlices = 16;
+
+ private:
+  static ExecutorLimits SlicedLimits() {
+    ExecutorLimits limits = Limits();
+    limits.num_blocks = 65;
+    limits.block_size = 4;
+    limits.max_num_seqs = 4;
+    limits.vocab_size = 1 << 20;
+    limits.images->slices_per_patch = kNumSlices / 8.0;
+    return limits;
+  }
+
+  SimExecutor executor_;
+  ManualClock clock_{10};
+  std::unique_ptr<EngineCore> engine_;
+  std::map<std::string, int> num_tokens_;
+};
+
+TEST_CASE("while an image is computed in slices others decode, and later texts pass it") {
+  SlicingEngine engine;
+  engine.Send("stream", 60, {});
+  engine.Step();
+  CHECK(engine.NumTokens("stream") == 1);
+  Feature image = Qwen(1);
+  engine.Send("image", 2, {image});
+  engine.Send("same", 2, {image}, /*first_token=*/9);
+  engine.Step();
+  engine.Send("late", 3, {});
+  for (int i = 2; i < SlicingEngine::kNumSlices; ++i) {
+    CAPTURE(i);
+    engine.Step();
+    CHECK(engine.NumTokens("stream") == i + 1);
+    CHECK(engine.NumTokens("image") == 0);
+    CHECK(engine.executor().num_encoded_images() == 0);
+  }
+  CHECK(engine.NumTokens("late") == 3);
+  engine.Step();  // the last slice, and the prompts that read the rows
+  CHECK(engine.NumTokens("image") == 1);
+  CHECK(engine.NumTokens("same") == 1);
+  CHECK(engine.executor().num_encoded_images() == 1);
+}
+
+TEST_CASE("an image is computed further without a stream, until its request is aborted") {
+  SlicingEngine engine;
+  engine.Send("image", 2, {Qwen(1)});
+  for (int i = 0; i < 5; ++i) engine.Step();
+  CHECK(engine.engine().HasWork());
+  CHECK(engine.executor().num_continued_images() == 4);
+  CHECK(engine.executor().num_kept_rows() == 2);
+  engine.Abort("image");
+  engine.Step();
+  CHECK_FALSE(engine.engine().HasWork());
+  CHECK(engine.executor().num_kept_rows() == 0);
+  CHECK(engine.executor().num_continued_images() == 4);
+  SECTION("another request begins with it again") {
+    engine.Send("image", 1, {Qwen(1)});
+    for (int i = 0; i < SlicingEngine::kNumSlices; ++i) engine.Step();
+    CHECK(engine.NumTokens("image") == 1);
+    engine.Step();  // frees its slot
+    CHECK_FALSE(engine.engine().HasWork());
+  }
+  SECTION("a pause keeps it as it is") {
+    engine.Send("image", 1, {Qwen(1)});
+    for (int i = 0; i < 3; ++i) engine.Step();
+    engine.engine().Pause(PauseMode::kKeep, /*clear_cache=*/false, {0, 1, "pause_scheduler", {}});
+    engine.Step();
+    CHECK_FALSE(engine.engine().HasWork());
+    CHECK(engine.engine().scheduler().encoder_cache().is_under_way());
+    CHECK(engine.executor().num_continued_images() == 6);
+    REQUIRE(engine.engine().Resume().ok());
+    for (int i = 3; i < SlicingEngine::kNumSlices; ++i) engine.Step();
+    CHECK(engine.NumTokens("image") == 1);
+  }
 }
 
 TEST_CASE("images without data are named, so that a frontend sends them again") {

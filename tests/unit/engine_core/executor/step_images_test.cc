@@ -3,6 +3,7 @@
 #include "engine_core/executor/step_images.h"
 
 #include <cmath>
+#include <numeric>
 
 #include "engine_core/executor/mrope_positions.h"
 #include "kernels/backend.h"
@@ -18,7 +19,7 @@ constexpr int64_t kHidden = 3;
 // those of two deeper levels.
 class CountingTower final : public VisionTower {
  public:
-  explicit CountingTower(int* num_encoded) : num_encoded_(num_encoded) {}
+  CountingTower(int* num_encoded, int* num_rows) : num_encoded_(num_encoded), num_rows_(num_rows) {}
   Status Check(const ImagePatches& image) const override {
     return image.grid_h == 99 ? InvalidArgumentError("not this one") : OkStatus();
   }
@@ -26,18 +27,25 @@ class CountingTower final : public VisionTower {
     return image.grid_h * image.grid_w / 4;
   }
   int64_t num_columns() const override { return 3 * kHidden; }
-  Status Encode(const ImagePatches& image, const Tensor& out) override {
+  // Row by row.
+  StatusOr<TowerWork> Begin(const ImagePatches& image, const Tensor& out) override {
     ++*num_encoded_;
-    for (int64_t i = 0; i < out.rows(); ++i) {
+    std::vector<int64_t> ends(static_cast<size_t>(out.rows()));
+    std::iota(ends.begin(), ends.end(), 1);
+    TowerWork work;
+    work.AddRuns(ends, 1, [this, image, out](int64_t i, int64_t) {
+      ++*num_rows_;
+      if (image.grid_w == 77) return InternalError("a layer fails");
       const float value = 100 * *image.pixels.Data<float>() + static_cast<float>(i);
       std::fill_n(out.Row<float>(i), kHidden, value);
       std::fill_n(out.Row<float>(i) + kHidden, 2 * kHidden, value + 0.5F);
-    }
-    return OkStatus();
+      return OkStatus();
+    });
+    return work;
   }
 
  private:
-  int* num_encoded_;
+  int *num_encoded_, *num_rows_;
 };
 
 // Of grid_h times grid_w patches, four of which are a row.
@@ -61,8 +69,8 @@ class Bench {
   explicit Bench(ImageLimits limits)
       : batch_(Limits(), {.vocab_size = 10, .max_logprobs = 0}),
         backend_(MakeReferenceBackend()),
-        inputs_(&backend_->device(), std::make_unique<CountingTower>(&num_encoded), limits,
-                kHidden) {}
+        inputs_(&backend_->device(), std::make_unique<CountingTower>(&num_encoded, &num_rows),
+                limits, kHidden) {}
 
   void Admit(int32_t slot, RequestImages images) {
     const std::vector<TokenId> tokens(40, 1);
@@ -78,11 +86,20 @@ class Bench {
         0);
     batch_.AppendBlocks(RequestSlot{slot}, std::vector<BlockId>{BlockId{1}, BlockId{2}});
   }
+  // A step with slices of an image alone. image: null: it is under way.
+  void Slice(const std::string& key, const std::shared_ptr<ImageInput>& image, int32_t num_slices) {
+    SchedulerOutput step;
+    step.encoder_inputs.push_back({key, image, num_slices});
+    CHECK(step.has_work());
+    REQUIRE(inputs_.TakeIn(step).ok());
+  }
   // Runs tokens [begin, begin + count) of each slot.
   void Run(const std::vector<std::array<int32_t, 3>>& parts, const RequestImages& computed,
            std::vector<std::string> dropped = {}) {
     SchedulerOutput step;
-    step.encoder_inputs = computed;
+    for (const auto& image : computed) {
+      step.encoder_inputs.push_back({image->key, image, image->num_slices});
+    }
     step.dropped_encoder_outputs = std::move(dropped);
     for (const auto& [slot, begin, count] : parts) {
       step.requests.push_back(
@@ -115,7 +132,7 @@ class Bench {
   StepImages& inputs() { return inputs_; }
 
   std::vector<EmbeddedRows> rows;
-  int num_encoded = 0;
+  int num_encoded = 0, num_rows = 0;
 
  private:
   static ExecutorLimits Limits() {
@@ -214,6 +231,51 @@ TEST_CASE("step images: tokens of an image that is whole see its last one") {
         std::vector<int32_t>{7, 8, 2, 3, 7, 7, 7, 7, 8, 9, 10});
   CHECK(bench.inputs().mrope_positions().empty());
   CHECK(Bench::Text(bench.rows) == "4:100 5:101 6:102 7:103 ");
+}
+
+TEST_CASE("step images: an image in slices has the rows of one at once") {
+  Bench bench(kPatches);
+  const auto a = Image("a", 1, 4, 4, 6), b = Image("b", 2, 20, 2, 4);
+  a->num_slices = 4;
+  bench.Admit(0, {a, b});
+  bench.Admit(1, {});
+  bench.Slice("a", a, 1);
+  CHECK(bench.num_rows == 2);  // a fourth of six, rounded up
+  bench.Run({{1, 0, 3}}, {b});
+  bench.Slice("a", nullptr, 2);
+  CHECK(bench.num_rows == 2 + 2 + 3);
+  CHECK(bench.inputs().num_kept_rows() == 8);
+  bench.Slice("a", nullptr, 1);
+  CHECK(bench.num_encoded == 2);
+  bench.Run({{1, 3, 1}, {0, 2, 5}}, {});
+  CHECK(Bench::Text(bench.rows) == "3:100 4:101 5:102 ");
+}
+
+TEST_CASE("step images: an image that is dropped under way can be begun again") {
+  Bench bench(kPatches);
+  const auto a = Image("a", 1, 0, 4, 6);
+  a->num_slices = 3;
+  bench.Admit(0, {a});
+  bench.Admit(1, {});
+  bench.Slice("a", a, 2);
+  bench.Run({{1, 0, 3}}, {}, {"a"});
+  CHECK(bench.inputs().num_kept_rows() == 0);
+  bench.Slice("a", a, 1);
+  bench.inputs().SetTower(nullptr);  // a sleep, for which the scheduler forgets it
+  CHECK(bench.inputs().num_kept_rows() == 0);
+}
+
+TEST_CASE("step images: a tower that fails under way spoils that image alone") {
+  Bench bench(kPatches);
+  const auto bad = Image("bad", 1, 0, 4, 77), good = Image("good", 2, 0, 2, 2);
+  bad->num_slices = 3;
+  bench.Admit(0, {bad});
+  bench.Admit(1, {good});
+  bench.Slice("bad", bad, 1);
+  bench.Slice("bad", nullptr, 2);
+  CHECK(bench.num_rows == 1);
+  bench.Run({{0, 0, 2}, {1, 0, 1}}, {good});
+  CHECK(Bench::Text(bench.rows) == "0:nan 1:nan 2:200 ");
 }
 
 TEST_CASE("step images: an image that the tower refuses spoils its own requests alone") {

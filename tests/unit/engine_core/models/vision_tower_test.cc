@@ -135,6 +135,73 @@ TEST_CASE("towers: an image's bits depend on no other image and on no number of 
   for (size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == Approx(expected[i]).margin(1e-4));
 }
 
+TEST_CASE("towers: the parts of two images take turns, and the bits stay") {
+  const std::string architecture =
+      GENERATE("Qwen3VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration",
+               "Gemma3ForConditionalGeneration");
+  const DType dtype = GENERATE(DType::kF32, DType::kBf16);
+  CAPTURE(architecture, dtype);
+  const auto config = ParseModelConfig(Minimal(architecture).dump(), "");
+  const auto backend = Cpu(dtype, 2);
+  const auto tower = LoadDummy(*config, backend.get());
+  REQUIRE(tower.ok());
+  const Image images[] = {Draw(*config, 4, 6, 1), Draw(*config, 30, 22, 2)};  // 660 patches
+  std::vector<float> rows[2];
+  TowerWork works[2];
+  for (int i = 0; i < 2; ++i) {
+    const ImagePatches& patches = images[i].patches;
+    const int64_t tokens = (*tower)->NumTokens(patches), columns = (*tower)->num_columns();
+    rows[i].resize(static_cast<size_t>(tokens * columns));
+    auto work = (*tower)->Begin(patches, Tensor(rows[i].data(), DType::kF32, {tokens, columns}));
+    REQUIRE(work.ok());
+    works[i] = *std::move(work);
+  }
+  REQUIRE(works[1].RunTo(0.5).ok());
+  CHECK_FALSE(works[1].done());
+  constexpr int kNumTurns = 40;
+  for (int turn = 1; turn <= kNumTurns; ++turn) {
+    for (TowerWork& work : works) {
+      REQUIRE(work.RunTo(turn == kNumTurns ? 1 : 0.9 * turn / kNumTurns).ok());
+    }
+  }
+  for (int i = 0; i < 2; ++i) {
+    CHECK(works[i].done());
+    CHECK(rows[i] == Encode(tower->get(), images[i]));
+  }
+}
+
+TEST_CASE("tower work: parts run in order, as many as the share needs, and none after a failure") {
+  std::string log;
+  const auto stage = [&](const std::string& name, int64_t fails_at = -1) {
+    return [&log, name, fails_at](int64_t begin, int64_t count) {
+      log += name + std::to_string(begin) + "+" + std::to_string(count) + " ";
+      return begin == fails_at ? InternalError("it fails") : OkStatus();
+    };
+  };
+  TowerWork work;
+  work.AddRuns({3, 4}, 10, stage("a"));
+  work.AddRuns({1}, 0, stage("b"));
+  work.Add(1000, 1e9, stage("c"));  // of the fewest rows
+  CHECK_FALSE(work.done());
+  REQUIRE(work.RunTo(1e-12).ok());
+  CHECK(log == "a0+3 ");
+  REQUIRE(work.RunTo(0.2).ok());
+  CHECK(log == "a0+3 a3+1 b0+1 c0+96 c96+96 c192+96 ");
+  REQUIRE(work.RunTo(0.2).ok());  // that is done
+  REQUIRE(work.RunTo(1).ok());
+  CHECK_THAT(log, Catch::Matchers::EndsWith("c960+40 "));
+  CHECK(work.done());
+
+  log.clear();
+  TowerWork failing;
+  failing.AddRuns({5, 10, 15}, 1, stage("d", 5));
+  CHECK_FALSE(failing.RunTo(1).ok());
+  CHECK_FALSE(failing.RunTo(1).ok());
+  CHECK(log == "d0+5 d5+5 ");
+  CHECK_FALSE(TowerWork(InternalError("no room")).RunTo(1).ok());
+  CHECK(TowerWork::RowsAtOnce(0) == 480);
+}
+
 TEST_CASE("towers: Qwen2.5's layers with windows see no patch beyond theirs") {
   Json json = Minimal("Qwen2_5_VLForConditionalGeneration");
   json["vision_config"]["fullatt_block_indexes"] = Json::array();

@@ -102,20 +102,67 @@ TEST_CASE("PrefillPace: with prompts in every step one in some 64 has none") {
 }
 
 TEST_CASE("PrefillPace: a checkpoint has all that it decides by") {
-  PrefillPace pace({.seconds = 0.05});
+  PrefillPace pace({.seconds = 0.05}, {.seconds = 0.05});
   Run(&pace, 0, 512);
   Run(&pace, 8, 0);
+  pace.Observe(0, 16, 0.05, 10);
   std::array<char, 1024> memory{};
   ByteWriter writer(memory);
   pace.Save(&writer);
   REQUIRE(writer.fits());
-  PrefillPace loaded({.seconds = 0.05});
+  PrefillPace loaded({.seconds = 0.05}, {.seconds = 0.05});
   ByteReader reader({memory.data(), writer.size()});
   loaded.Load(&reader);
   REQUIRE(reader.ok());
   for (const int32_t num_decodes : {1, 8, 8, 8}) {
     CHECK(loaded.TokensOfNextStep(num_decodes) == pace.TokensOfNextStep(num_decodes));
+    CHECK(loaded.SlicesOfNextStep(num_decodes) == pace.SlicesOfNextStep(num_decodes));
   }
+  CHECK(pace.SlicesOfNextStep(8) > 1);
+}
+
+// A slice takes 4 ms there.
+TEST_CASE("PrefillPace: slices fill the time of images, also where nobody decodes") {
+  PrefillPace off({.seconds = 0.05});
+  CHECK(off.SlicesOfNextStep(8) == kNoLimit);
+  PrefillPace pace({}, {.seconds = 0.02, .decode_steps = 3});
+  CHECK(pace.is_on());
+  CHECK(pace.TokensOfNextStep(8) == kNoLimit);
+  CHECK(pace.SlicesOfNextStep(8) == 1);  // nothing is known
+  Run(&pace, 8, 0);
+  pace.Observe(8, 0, TimeOf(8, 0) + 0.004, 1);
+  CHECK(pace.SlicesOfNextStep(0) == 5);
+  CHECK(pace.SlicesOfNextStep(8) == 5);  // of 34.8 ms, less the decodes' 11.6
+  SECTION("a machine that becomes slower is followed") {
+    for (int i = 0; i < 50; ++i) {
+      const int32_t num_slices = pace.SlicesOfNextStep(0);
+      pace.Observe(0, 0, 0.015 * num_slices, num_slices);
+    }
+    CHECK(pace.SlicesOfNextStep(0) == 1);
+    CHECK(pace.SlicesOfNextStep(64) == 1);  // at least
+  }
+  SECTION("what prompt tokens take beside them is not counted") {
+    PrefillPace both({.seconds = 0.05}, {.seconds = 0.05});
+    Run(&both, 0, 512);
+    Run(&both, 8, 0);
+    both.Observe(8, 32, TimeOf(8, 32) + 0.008, 2);
+    Run(&both, 8, 0);
+    CHECK(both.SlicesOfNextStep(8) == 9);  // of 38.4 ms
+  }
+}
+
+TEST_CASE("PrefillPace: prompts and an image under way share the time") {
+  PrefillPace pace({.seconds = 0.05}, {.seconds = 0.05});
+  Run(&pace, 0, 512);
+  Run(&pace, 8, 0);
+  pace.Observe(8, 32, TimeOf(8, 32) + 0.008, 2);
+  const int32_t num_slices = pace.SlicesOfNextStep(8);
+  const int32_t num_tokens = pace.TokensOfNextStep(8, /*is_image_under_way=*/true);
+  CHECK(num_slices == 4);
+  CHECK(num_tokens < pace.TokensOfNextStep(8));
+  CHECK(TimeOf(8, num_tokens) + 0.004 * num_slices <= 0.05);
+  CHECK(TimeOf(8, num_tokens + 48) + 0.004 * num_slices > 0.05);
+  CHECK(pace.SlicesOfNextStep(0) == 12);  // prompts alone have no limit
 }
 
 TEST_CASE("an image that took more than the step's prefills may leaves nothing, not less") {
