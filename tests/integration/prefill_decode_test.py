@@ -139,12 +139,30 @@ class Overload(unittest.TestCase):
     NUM_REQUESTS = 30  # five times what the decoding engine has room for
     NUM_AHEAD = 3      # prompts that the prefill engine has room for
 
-    def body(self, number):
+    @staticmethod
+    def body(number):
         return {"prompt": prompt_of(100 + number, 310), "max_tokens": 9, "temperature": 0, "ignore_eos": True}
 
+    @classmethod
+    def setUpClass(cls):
+        with Pair(*cls.SMALL) as server:
+            cls.expected = [answer(server, cls.body(number)) for number in range(cls.NUM_REQUESTS)]
+
+    def test_nothing_is_lost_when_engines_die_while_prompts_wait(self):
+        with Pair(*self.SMALL, *ROLES) as server, concurrent.futures.ThreadPoolExecutor(self.NUM_REQUESTS) as pool:
+            for died in (DECODE, PREFILL):
+                engines = engines_of(server)
+                os.kill(engines[DECODE], signal.SIGSTOP)
+                answers = [pool.submit(answer, server, self.body(number)) for number in range(self.NUM_REQUESTS)]
+                wait_for(lambda: count(server, "vllm:num_requests_waiting", PREFILL) == self.NUM_REQUESTS - self.NUM_AHEAD,
+                         "prompts wait")
+                os.kill(engines[died], signal.SIGKILL)
+                if died != DECODE:
+                    os.kill(engines[DECODE], signal.SIGCONT)
+                self.assertEqual([each.result() for each in answers], self.expected)
+                wait_for(lambda: f"engine {died} is back" in server.log, "it is started again")
+
     def test_no_prompt_is_computed_twice(self):
-        with Pair(*self.SMALL) as server:
-            expected = [answer(server, self.body(number)) for number in range(self.NUM_REQUESTS)]
         with Pair(*self.SMALL, *ROLES) as server, concurrent.futures.ThreadPoolExecutor(self.NUM_REQUESTS) as pool:
             decoding = engines_of(server)[DECODE]
             os.kill(decoding, signal.SIGSTOP)
@@ -161,7 +179,7 @@ class Overload(unittest.TestCase):
             for connection in left:
                 connection.close()
             os.kill(decoding, signal.SIGCONT)
-            self.assertEqual([each.result() for each in answers], expected)
+            self.assertEqual([each.result() for each in answers], self.expected)
             source = "vllm:prompt_tokens_by_source_total"
             self.assertEqual(count(server, source, DECODE, source="local_compute"), 22 * self.NUM_REQUESTS)
             self.assertEqual(count(server, source, DECODE, source="external_kv_transfer"), 288 * self.NUM_REQUESTS)

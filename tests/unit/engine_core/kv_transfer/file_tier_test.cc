@@ -1,4 +1,5 @@
 #include <filesystem>
+#include <set>
 
 #include "engine_core/kv_transfer/offloading_connector.h"
 #include "proto_msgpack/offload_series.h"
@@ -27,7 +28,7 @@ class Engine {
            .file_tier = FileTierConfig{.root = root.path(),
                                        .max_bytes = num_files * kFileBytes,
                                        .num_readers = num_readers}},
-          cache, *std::move(folder));
+          cache, *std::move(folder), /*reports_events=*/true);
       REQUIRE(made.ok());
       connector_ = made->get();
       return *std::move(made);
@@ -61,6 +62,21 @@ class Engine {
   wire::CountsByName TakeSources() { return bench_->TakeSources(); }
   bool Reset() { return bench_->Reset(); }
   FileTier& files() { return *connector_->files(); }
+  // As a reader of the events knows.
+  size_t NumKnownFiles() {
+    std::vector<KvCacheEvent> events;
+    connector_->TakeEvents(&events);
+    for (const KvCacheEvent& event : events) {
+      const auto* stored = std::get_if<BlockStored>(&event);
+      if (stored != nullptr && stored->medium == KvMedium::kFiles) {
+        for (const BlockHash& hash : stored->block_hashes) known_.insert(hash.ToHex());
+      }
+      const auto* removed = std::get_if<BlockRemoved>(&event);
+      const bool is_file = removed != nullptr && removed->medium == KvMedium::kFiles;
+      if (is_file) CHECK(known_.erase(removed->block_hash.ToHex()) == 1);
+    }
+    return known_.size();
+  }
 
   // Of a series with the label of files, its sum since the last call.
   double Take(std::string_view name) {
@@ -87,6 +103,7 @@ class Engine {
 
   std::unique_ptr<ConnectorBench> bench_;
   OffloadingConnector* connector_ = nullptr;
+  std::set<std::string> known_;
 };
 
 std::vector<std::string> FilesIn(const TempFolder& root) {
@@ -95,6 +112,22 @@ std::vector<std::string> FilesIn(const TempFolder& root) {
     if (entry.path().extension() == ".bin") files.push_back(entry.path().string());
   }
   return files;
+}
+
+TEST_CASE("file tier: events name the files that there are, from the start on") {
+  const TempFolder root;
+  {
+    Engine engine(root, 12, /*num_files=*/9);
+    engine.AskUntilInFiles(30, 0, 7);
+    CHECK(engine.NumKnownFiles() == 7);
+    engine.AskUntilInFiles(30, 100, 9);  // five of the first have gone
+    CHECK(engine.NumKnownFiles() == 9);
+  }
+  Engine again(root, 12, /*num_files=*/4);
+  CHECK(again.files().num_files() == 4);
+  CHECK(again.NumKnownFiles() == 4);
+  REQUIRE(again.Reset());
+  CHECK(again.NumKnownFiles() == 0);
 }
 
 TEST_CASE("file tier: what host memory has lost comes back from files") {
