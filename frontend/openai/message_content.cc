@@ -152,8 +152,8 @@ bool TakeImages(Json* message, std::vector<ChatImage>* images) {
 }
 
 void SetContentForm(bool as_parts, std::string_view image_text, Json* message) {
+  Json* const content = &(*message)["content"];  // before what refers to other keys: it may add one
   const Json& role = message->at("role");
-  Json* const content = &(*message)["content"];
   size_t num_images = 0;
   if (content->is_array()) {
     for (const Json& part : *content) num_images += IsImagePart(part) ? 1 : 0;
