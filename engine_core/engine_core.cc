@@ -458,6 +458,7 @@ Status RunEngineLoop(EngineCore* engine, const EngineLoopWire& wire) {
     std::move(arrived.begin(), arrived.end(), std::back_inserter(events));
   };
   const auto wait = [&] {
+    LOG_DEBUG << "waits for work";
     if (wire.pulse != nullptr) wire.pulse->BeginRest();
     wire.events->Wait();
     if (wire.pulse != nullptr) wire.pulse->EndRest();

@@ -1,5 +1,6 @@
 #include "engine_core/executor/decode_graphs.h"
 
+#include "common/log_event.h"
 #include "engine_core/executor/graph_sizes.h"
 
 namespace tandem {
@@ -23,6 +24,7 @@ Status DecodeGraphs::Capture(const std::function<void(int64_t)>& prepare,
     run();
     graphs_[i].size = sizes_[i];
     ASSIGN_OR_RETURN(graphs_[i].ops, device_->EndCapture());
+    LOG_EVENT(LogLevel::kDebug, "graph captured").Add("requests", sizes_[i]);
   }
   device_->WaitFor(device_->SetMark());
   return OkStatus();

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/log_event.h"
 
 namespace tandem {
 
@@ -173,6 +174,9 @@ void RequestTable::Admit(Request* request, const KnownTokens& known, double now)
 }
 
 void RequestTable::Preempt(Request* request, StaleOutput stale_output, double now) {
+  LOG_EVENT(LogLevel::kDebug, "request preempted")
+      .Add("id", request->id())
+      .Add("computed_tokens", request->num_computed_tokens);
   std::erase(running_, request);
   ForgetUncomputed(request);
   transfers_->Release(request);

@@ -57,7 +57,11 @@ class Experiments(unittest.TestCase):
         printed, files = transcript("1-engine-log.md")
         self.all_succeeded(files, "bench.txt")
         self.assertGreaterEqual(len(re.findall("request scheduled .*cached_tokens=", printed)), 8, printed)
-        self.assertRegex(printed, "request resumed after preemption")
+        preempted = re.findall(r"request preempted id=(\S+) computed_tokens=[1-9]", printed)
+        resumed = re.findall(r"request resumed after preemption id=(\S+)", printed)
+        self.assertGreater(len(preempted), 0, printed)
+        self.assertEqual(sorted(preempted), sorted(resumed))
+        self.assertIn("waits for work", printed)
         self.assertGreater(len(re.findall(r"step requests=\d+ tokens=\d+ .*waiting=[1-9]", printed)), 1, printed)
 
     def test_2_hits_and_salts(self):
