@@ -10,6 +10,7 @@
 #include "engine_core/config_features.h"
 #include "engine_core/executor/graph_sizes.h"
 #include "engine_core/kv_event_batch.h"
+#include "engine_core/weights/kv_cache_scheme.h"
 #include "kernels/compute_pool.h"
 
 namespace tandem {
@@ -133,6 +134,25 @@ StatusOr<KvFormat> KvFormatOf(const std::string& name, DType dtype) {
   return InvalidArgumentError("--kv-cache-dtype " + name + ": " + problem);
 }
 
+// --kv-cache-dtype auto: what a checkpoint's own scheme says comes before --dtype, as in vLLM.
+Status FollowKvScheme(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  if (model.quantization.method != QuantizationMethod::kCompressedTensors) return OkStatus();
+  ASSIGN_OR_RETURN(KvCacheScheme scheme, ReadKvCacheScheme(config.model, config.hf_overrides));
+  if (scheme.is_float8 && setup->device == "cuda" && model.latent.kv_rank > 0) {
+    scheme = {.unsupported = "it is not built for latent attention on cuda"};
+  }
+  if (scheme.is_float8) {
+    setup->runner.kv_format = KvFormat::kFloat8;
+    LOG_INFO << "[kv cache] fp8 with the checkpoint's scales, as its kv_cache_scheme says; "
+                "--kv-cache-dtype "
+             << DTypeName(setup->backend.dtype) << " keeps numbers of that type";
+  } else if (!scheme.unsupported.empty()) {
+    LOG_WARNING << "[kv cache] the checkpoint's kv_cache_scheme has no effect: "
+                << scheme.unsupported;
+  }
+  return OkStatus();
+}
+
 Status SetDevice(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   setup->device = config.device;
   if (config.device == "auto") setup->device = HasCudaDevice() ? "cuda" : "cpu";
@@ -141,6 +161,7 @@ Status SetDevice(const EngineConfig& config, const ModelConfig& model, EngineSet
   setup->backend.num_threads = static_cast<int>(config.threads);
   ASSIGN_OR_RETURN(setup->runner.kv_format,
                    KvFormatOf(config.kv_cache_dtype, setup->backend.dtype));
+  if (config.kv_cache_dtype == "auto") RETURN_IF_ERROR(FollowKvScheme(config, model, setup));
   const int64_t block_size = config.block_size.value_or(
       DefaultBlockSize(model, setup->backend.dtype, setup->device == "cuda"));
   if (is_cpu && block_size % 32 != 0) {

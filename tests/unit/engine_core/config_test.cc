@@ -1,7 +1,11 @@
 #include "engine_core/config.h"
 
 #include <cstdlib>
+#include <fstream>
 #include <memory>
+
+#include "engine_core/models/registry.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -493,6 +497,44 @@ TEST_CASE("engine config: every choice of --quantization is a weight format or a
       CHECK_THAT(setup.status().message(),
                  Contains("specified in the model config (fp8) does not match"));
     }
+  }
+}
+
+TEST_CASE("engine config: a checkpoint's kv_cache_scheme chooses fp8 where no flag does") {
+  const TempFolder folder;
+  const auto format_of = [&](const std::string& scheme, std::vector<std::string> flags = {}) {
+    std::ofstream(folder.path() + "/config.json")
+        << R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+               "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+               "max_position_embeddings": 256,
+               "quantization_config": {"quant_method": "compressed-tensors", "format": "dense",
+                                       "config_groups": {})"
+        << (scheme.empty() ? "" : ", \"kv_cache_scheme\": " + scheme) << "}}";
+    const auto model = ReadModelConfig(folder.path());
+    INFO(model.status().ToString());
+    REQUIRE(model.ok());
+    flags.insert(flags.begin(), folder.path());
+    return Setup(flags, *model).runner.kv_format;
+  };
+  const std::string fp8 =
+      R"({"type": "float", "num_bits": 8, "symmetric": true, "strategy": "tensor"})";
+  CHECK(format_of("") == KvFormat::kCompute);
+  CHECK(format_of("null") == KvFormat::kCompute);
+  CHECK(format_of(fp8) == KvFormat::kFloat8);
+  CHECK(format_of(R"({"type": "float", "num_bits": 8})") == KvFormat::kFloat8);
+  // A flag comes first.
+  CHECK(format_of(fp8, {"--kv-cache-dtype", "bfloat16"}) == KvFormat::kCompute);
+  CHECK(format_of(fp8, {"--kv-cache-dtype", "int8"}) == KvFormat::kInt8);
+  CHECK(
+      format_of(fp8, {"--hf-overrides", R"({"quantization_config": {"kv_cache_scheme": null}})"}) ==
+      KvFormat::kCompute);
+  // What is not built is warned of, and changes nothing.
+  for (const std::string other :
+       {R"({"type": "int", "num_bits": 8})", R"({"type": "float", "num_bits": 4})",
+        R"({"type": "float", "num_bits": 8, "symmetric": false})",
+        R"({"type": "float", "num_bits": 8, "strategy": "attn_head"})", R"("fp8")"}) {
+    INFO(other);
+    CHECK(format_of(other) == KvFormat::kCompute);
   }
 }
 
