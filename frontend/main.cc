@@ -35,6 +35,7 @@
 #include "frontend/engine_reports.h"
 #include "frontend/http/listener.h"
 #include "frontend/image_loading.h"
+#include "frontend/metrics/hidden_metrics.h"
 #include "frontend/metrics/metrics.h"
 #include "frontend/net/net.h"
 #include "frontend/processing/input_processor.h"
@@ -396,6 +397,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                    .show_hidden = config.show_hidden_metrics,
                    .show_deprecated = config.show_deprecated_metrics,
                    .buckets = config.buckets});
+  LogRetiringNames(metrics.Scrape());
   ASSIGN_OR_RETURN(const auto exporter, StartTraces(config.traces, &metrics));
   const std::optional<Tracer> tracer =
       exporter ? std::optional<Tracer>(std::in_place, exporter.get(), config.traces.sampler)

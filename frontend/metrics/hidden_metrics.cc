@@ -6,6 +6,7 @@
 #include <optional>
 #include <string_view>
 
+#include "common/log.h"
 #include "common/strings.h"
 #include "common/version.h"
 
@@ -79,6 +80,30 @@ void AppendHiddenMetrics(std::vector<prometheus::MetricFamily>* families) {
     hidden.push_back(std::move(family));
   }
   std::ranges::move(hidden, std::back_inserter(*families));
+}
+
+std::string NamesWithHelp(std::string_view page, std::string_view word) {
+  constexpr std::string_view kHelp = "# HELP ";
+  std::string names;
+  for (std::string_view line : Split(page, '\n')) {
+    if (!line.starts_with(kHelp)) continue;
+    line.remove_prefix(kHelp.size());
+    const size_t end = line.find(' ');
+    if (end == line.npos || !line.substr(end + 1).starts_with(word)) continue;
+    names += (names.empty() ? "" : ", ") + std::string(line.substr(0, end));
+  }
+  return names;
+}
+
+void LogRetiringNames(std::string_view page) {
+  if (const std::string names = NamesWithHelp(page, "DEPRECATED"); !names.empty()) {
+    LOG_INFO << "[metrics] deprecated, their HELP names what to read instead "
+             << "(--no-deprecated-metrics leaves them out): " << names;
+  }
+  if (const std::string names = NamesWithHelp(page, "HIDDEN"); !names.empty()) {
+    LOG_WARNING << "[metrics] shown for --show-hidden-metrics-for-version, gone with the next "
+                << "version: " << names;
+  }
 }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 // any thread.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/status.h"
@@ -22,5 +23,11 @@ StatusOr<bool> ShowsHiddenMetrics(const std::string& version);
 
 // Adds the retired families, made of those that are there.
 void AppendHiddenMetrics(std::vector<prometheus::MetricFamily>* families);
+
+// The families of a page in Prometheus's text form whose HELP begins with this word, "DEPRECATED"
+// or "HIDDEN", between commas.
+std::string NamesWithHelp(std::string_view page, std::string_view word);
+// Says in the log which names of the page will go.
+void LogRetiringNames(std::string_view page);
 
 }  // namespace tandem

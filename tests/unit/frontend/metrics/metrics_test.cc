@@ -555,6 +555,21 @@ TEST_CASE("retired names appear for the version before only") {
   CHECK(Scrape(MakeMetrics()).families().count("vllm:tokens_total") == 0);
 }
 
+TEST_CASE("names that will go are those whose HELP says so") {
+  const Metrics metrics({.model_name = "m", .num_engines = 2, .show_hidden = true});
+  const std::string page = metrics.Scrape();
+  CHECK(NamesWithHelp(page, "HIDDEN") ==
+        "vllm:time_in_queue_requests, vllm:tokens_total, vllm:num_requests_swapped, "
+        "vllm:cpu_cache_usage_perc");
+  const std::string deprecated = NamesWithHelp(page, "DEPRECATED");
+  for (const char* name : {"vllm:gpu_cache_usage_perc", "vllm:gpu_prefix_cache_hit_rate",
+                           "vllm:time_per_output_token_seconds"}) {
+    CHECK(deprecated.find(name) != std::string::npos);
+  }
+  CHECK(deprecated.find("vllm:kv_cache_usage_perc") == std::string::npos);
+  CHECK(NamesWithHelp("# HELP\n# HELP x\nx 1\n", "DEPRECATED").empty());
+}
+
 TEST_CASE("facts about the cache are labels of a constant 1") {
   Metrics metrics = MakeMetrics();
   CHECK(Scrape(metrics).families().count("vllm:cache_config_info") == 0);
