@@ -128,6 +128,7 @@ class Page(unittest.TestCase):
             dark.open(self.server.url + "/dashboard")
             dark.run("sessionStorage.setItem('tandem-key', arguments[0])", KEY)
             wait_for(lambda: dark.text("#model") == "m", "the model's name")
+            wait_for(lambda: "2048 tokens" in dark.text("#models"), "the models, which could not be had without the key")
             self.assertEqual(dark.run("return getComputedStyle(document.body).backgroundColor"), "rgb(16, 20, 27)")
             with self.paused_streams(decoding=3, waiting=0):
                 wait_for(lambda: dark.run("return document.querySelectorAll('#requests tr').length") == 3, "three rows")
