@@ -81,7 +81,7 @@ wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
   out.block_hashes.reserve(stored.block_hashes.size());
   for (const BlockHash& hash : stored.block_hashes) out.block_hashes.push_back(hash.bytes);
   out.medium = ToWire(stored.medium);
-  if (stored.medium != KvMedium::kCache) return out;
+  if (stored.medium != KvMedium::kCache && stored.token_ids.empty()) return out;
   if (stored.parent) out.parent_block_hash = stored.parent->bytes;
   out.token_ids = std::move(stored.token_ids);
   out.lookahead_token_ids = std::move(stored.next_token_ids);

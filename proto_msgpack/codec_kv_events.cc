@@ -53,7 +53,7 @@ void Pack(Writer& w, const KvBlockStored& stored) {
   // Fields that are left out at the end: the window's; locality, ownership and session_id, which we
   // never have; and the last one. An array has all that come before one.
   const bool pads = has_lookahead && w.is_array();
-  const bool has_all = stored.medium == KvMedium::kGpu;
+  const bool has_all = stored.medium == KvMedium::kGpu || !stored.token_ids.empty();
   const size_t num_all = pads ? 15 : size_t{10} + (has_window ? 1 : 0) + (has_lookahead ? 1 : 0);
   w.Event("BlockStored", has_all ? num_all : 7);
   w.Field("block_hashes");

@@ -20,7 +20,7 @@ namespace tandem::wire {
 using KvBlockHash = std::array<uint8_t, 32>;  // a shorter one is at the end
 
 // The cache, and where a connector keeps blocks beyond it: host memory and files. Events of these
-// have hashes alone.
+// have hashes alone, or all that those of the cache have.
 enum class KvMedium { kGpu, kCpu, kStorage };
 
 // Consecutive blocks of one request that became findable.

@@ -123,7 +123,7 @@ add_test(NAME interop COMMAND ${CMAKE_SOURCE_DIR}/tests/interop/run.sh --no-down
 set_tests_properties(interop PROPERTIES LABELS interop TIMEOUT 600 SKIP_REGULAR_EXPRESSION "SKIPPED:"
   ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
 # Routers of others before two servers, each from a venv of its own, and else skipped.
-foreach(router LiteLlm Envoy VllmRouter VllmRouterPrefillDecode ProductionStack)
+foreach(router LiteLlm Envoy VllmRouter VllmRouterPrefillDecode VllmRouterKvAware ProductionStack)
   python_test(interop_${router} interop/routers_test.py ${router})
   set_tests_properties(interop_${router} PROPERTIES LABELS interop)
 endforeach()

@@ -24,7 +24,7 @@ struct BlockStored {
   ExtraKeys extra_keys;                 // of the sequence
   std::vector<TokenId> next_token_ids;  // after each block, where its hash covers that token
   int32_t first_block = 0;              // place of the first of them in the sequence
-  KvMedium medium = KvMedium::kCache;   // outside of it hashes are all there is
+  KvMedium medium = KvMedium::kCache;   // outside of it there may be hashes alone
 };
 
 // A block lost its content. Another block may still hold the same hash.

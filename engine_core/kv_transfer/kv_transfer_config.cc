@@ -136,9 +136,11 @@ Status SetOffloadingExtra(const std::string& key, const Json& value, KvTransferC
   }
   if (key == "eviction_policy") return Only(key, value, "lru");
   if (key == "blocks_per_chunk" || key == "store_threshold") return Only(key, value, 1);
-  if (key == "offload_prompt_only") {
+  if (key == "offload_prompt_only" || key == "self_describing_kv_events") {
     if (!value.is_boolean()) return WrongValue(key, value, "true or false");
-    config->offload_prompt_only = value.get<bool>();
+    const bool is_prompt_only = key == "offload_prompt_only";
+    (is_prompt_only ? config->offload_prompt_only : config->self_describing_kv_events) =
+        value.get<bool>();
     return OkStatus();
   }
   if (key == "cpu_bytes_to_use") {

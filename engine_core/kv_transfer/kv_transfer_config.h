@@ -31,6 +31,7 @@ struct KvTransferConfig {
   // kOffloading
   int64_t host_bytes = 0;
   bool offload_prompt_only = true;
+  bool self_describing_kv_events = false;
   bool is_tiered = false;  // spec_name
   std::optional<FileTierConfig> file_tier = {};
   // kExample

@@ -40,6 +40,7 @@ OffloadingConnector::OffloadingConnector(const KvTransferConfig& config, const K
       block_size_(cache.spec().block_size),
       bytes_per_block_(BlockCopier::BytesPerBlock(cache)),
       reported_(reports_events ? &events_ : nullptr),
+      describes_(reports_events && config.self_describing_kv_events),
       host_(num_host_blocks, reported_),
       copier_(std::move(copier)),
       counts_(InfoOf(config, num_host_blocks - 1, bytes_per_block_, block_size_)) {
@@ -157,6 +158,7 @@ KvEnding OffloadingConnector::OnFinished(const Request& request, wire::RequestSt
   }
   BlockCopyJob job = {.id = request.id(), .is_for_files = IsForFiles(request)};
   std::vector<FileTier::Stored> found_blocks;
+  std::vector<BlockStored> described;
   for (size_t i = 0; i < num_blocks; ++i) {
     // The whole prefix stays together: its begin is of use without its end, not the reverse.
     if (const std::optional<BlockId> found = host_.Find(hashes[i])) {
@@ -175,6 +177,9 @@ KvEnding OffloadingConnector::OnFinished(const Request& request, wire::RequestSt
     job.host_blocks.push_back(host);
     job.cache_blocks.push_back(table[i]);
     job.hashes.push_back(hashes[i]);
+    if (describes_) {
+      Describe(i, request.token_ids, hashes, request.extra_keys, block_size_, &described);
+    }
   }
   // Those that have no file yet get another chance.
   if (job.is_for_files) files_->Offer(found_blocks);
@@ -184,6 +189,7 @@ KvEnding OffloadingConnector::OnFinished(const Request& request, wire::RequestSt
   }
   ++num_stores_;
   num_written_ += NumBlocks(job);
+  if (describes_) described_[job.id] = std::move(described);
   copier_->Push(std::move(job));
   return {.keeps_blocks = true};
 }
@@ -225,7 +231,7 @@ void OffloadingConnector::Report(KvTransferReport* report) {
       host_.Register(job.host_blocks[i], job.hashes[i]);
       stored.push_back({job.hashes[i], job.host_blocks[i]});
     }
-    AddStored(KvMedium::kHostMemory, std::move(news), reported_);
+    ReportStored(job, std::move(news));
     if (job.is_for_files) files_->Offer(stored);
     host_.Free(job.held);
     --(job.is_load ? num_loads_ : num_stores_);
@@ -233,6 +239,17 @@ void OffloadingConnector::Report(KvTransferReport* report) {
     Count(job);
     (job.is_load ? report->loaded : report->released).push_back(job.id);
   }
+}
+
+// What another request has brought meanwhile is described again.
+void OffloadingConnector::ReportStored(const BlockCopyJob& job, std::vector<BlockHash> news) {
+  const auto found = job.is_load ? described_.end() : described_.find(job.id);
+  if (found == described_.end())
+    return AddStored(KvMedium::kHostMemory, std::move(news), reported_);
+  for (BlockStored& stored : found->second) {
+    if (!news.empty()) events_.emplace_back(std::move(stored));
+  }
+  described_.erase(found);
 }
 
 void OffloadingConnector::Count(const BlockCopyJob& job) {

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -67,6 +68,7 @@ class OffloadingConnector final : public InProcessConnector {
   }
   void BeginLoad(const Request& request, std::span<const BlockId> table, int32_t num_local_tokens,
                  const KvMatch& match);
+  void ReportStored(const BlockCopyJob& job, std::vector<BlockHash> news);
   void Count(const BlockCopyJob& job);
 
   const bool prompt_only_;
@@ -76,6 +78,8 @@ class OffloadingConnector final : public InProcessConnector {
   // empty, and null where it is passed on.
   std::vector<KvCacheEvent> events_;
   std::vector<KvCacheEvent>* const reported_;
+  const bool describes_;                                               // them
+  std::unordered_map<RequestId, std::vector<BlockStored>> described_;  // of stores under way
   BlockPool host_;  // held: being written or read
   std::unique_ptr<BlockCopier> copier_;
   ConnectorCounts counts_;

@@ -13,6 +13,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import socket
 import subprocess
 import sys
@@ -231,6 +232,42 @@ class Envoy(Router):
         (folder / "config.json").write_text(json.dumps({"static_resources": {
             "listeners": [{"address": address(port), "filter_chains": [{"filters": [manager]}]}], "clusters": [cluster]}}))
         return ["envoy", "-c", folder / "config.json", "--use-dynamic-base-id", "--concurrency", 1, "--log-level", "warning"]
+
+
+def offloads(port):
+    """Its cache has one of the prompts, its host memory all."""
+    return ("--block-size", "32", "--num-gpu-blocks-override", "12", "--max-model-len", "256",
+            "--kv-events-config", json.dumps({"enable_kv_cache_events": True, "endpoint": f"tcp://*:{port}"}),
+            "--kv-transfer-config", json.dumps({
+                "kv_connector": "OffloadingConnector",
+                "kv_connector_extra_config": {"cpu_bytes_to_use": 50_000_000, "self_describing_kv_events": True}}))
+
+
+class VllmRouterKvAware(RunningRouter):
+    """It follows the KV events of both servers."""
+    name = "vllm-router"
+    ports = (free_port(), free_port())
+    flags = tuple(map(offloads, ports))
+
+    @classmethod
+    def command(cls, urls, port, folder):
+        sources = [word for url, events in zip(urls, cls.ports)
+                   for word in ("--kv-event-source", f"{url}=tcp://127.0.0.1:{events}")]
+        return ["vllm-router", "--worker-urls", *urls, "--policy", "kv_aware", "--kv-event-block-size", "32", "--kv-event-model",
+                "m", *sources, "--host", "127.0.0.1", "--port", port, "--prometheus-port", free_port(), "--log-level", "debug"]
+
+    def test_it_credits_what_is_in_host_memory(self):
+        def ask_all():
+            for i in range(4):
+                body = {"model": "m", "prompt": [(7 * i + j * j) % 200 + 1 for j in range(140)], "max_tokens": 4,
+                        "temperature": 0}
+                self.assertEqual(self.ask("POST", "/v1/completions", body)[0], 200)
+            # 128 tokens in host memory are worth 0.8 of those in the cache.
+            return "credited_prefix_tokens=102" in self.logged()
+        wait_for(ask_all, "prompts are credited", LIMIT)
+
+    def logged(self):
+        return re.sub(r"\x1b\[[0-9;]*m", "", (pathlib.Path(self.folder) / "log").read_text(errors="replace"))
 
 
 class ProductionStack(Router):

@@ -25,13 +25,14 @@ TEST_CASE("kv-transfer-config: vLLM's keys for offloading are read") {
   const auto config = ParseKvTransferConfig(
       R"({"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "engine_id": "e",
           "kv_load_failure_policy": "recompute",
-          "kv_connector_extra_config": {"cpu_bytes_to_use": 1000000, "offload_prompt_only": false,
+          "kv_connector_extra_config": {"cpu_bytes_to_use": 1000000, "offload_prompt_only": false, "self_describing_kv_events": true,
                                         "eviction_policy": "lru"}})",
       0);
   REQUIRE(config.ok());
   CHECK(config->connector == Connector::kOffloading);
   CHECK(config->host_bytes == 1000000);
   CHECK_FALSE(config->offload_prompt_only);
+  CHECK(config->self_describing_kv_events);
   CHECK(config->engine_id == "e");
   CHECK(config->load_failure_policy == KvLoadFailurePolicy::kRecompute);
 }

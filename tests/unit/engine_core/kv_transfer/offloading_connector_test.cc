@@ -110,6 +110,32 @@ TEST_CASE("offloading: events name what comes into host memory and what leaves i
   CHECK(reader.Read() == "+5");
 }
 
+TEST_CASE("offloading: events of host memory describe its blocks where that is asked for") {
+  ConnectorBench bench([](const KvCache* cache) {
+    return OffloadingConnector::Create(
+               {.host_bytes = 100 * kBlockBytes, .self_describing_kv_events = true}, cache, nullptr,
+               /*reports_events=*/true)
+        .value();
+  });
+  const auto stored = [&] {
+    std::vector<KvCacheEvent> events;
+    bench.connector().TakeEvents(&events);
+    REQUIRE(events.size() == 1);
+    return std::get<BlockStored>(events.front());
+  };
+  CHECK(bench.Ask(9, 0) == 0);
+  const BlockStored first = stored();
+  CHECK(first.medium == KvMedium::kHostMemory);
+  CHECK_FALSE(first.parent);
+  CHECK(first.token_ids == std::vector<TokenId>{0, 1, 2, 3, 4, 5, 6, 7});
+  (void)bench.Ask(13, 0);  // the same and a block more
+  const BlockStored next = stored();
+  CHECK(next.parent == first.block_hashes.back());
+  CHECK(next.first_block == 2);
+  CHECK(next.token_ids == std::vector<TokenId>{8, 9, 10, 11});
+  CHECK(next.block_hashes.size() == 1);
+}
+
 TEST_CASE("offloading: without readers there are no events") {
   ConnectorBench bench = MakeBench(8 * kBlockBytes);
   CHECK(bench.Ask(20, 0) == 0);
