@@ -13,7 +13,7 @@ tandem_test(unit_top LABEL unit
   DEPS deploy/cli/top)
 tandem_test(unit_bench LABEL unit
   SRCS unit/deploy/cli/bench/arrivals_test.cc unit/deploy/cli/bench/completion_reader_test.cc
-       unit/deploy/cli/bench/prompts_test.cc unit/deploy/cli/bench/request_body_test.cc
+       unit/deploy/cli/bench/prompts_test.cc unit/deploy/cli/bench/random_image_test.cc unit/deploy/cli/bench/request_body_test.cc
        unit/deploy/cli/bench/serve_metrics_test.cc
        unit/deploy/cli/bench/serve_options_test.cc unit/deploy/cli/bench/serve_report_test.cc
   DEPS deploy/cli/bench frontend/web tests/support/files nlohmann_json::nlohmann_json)

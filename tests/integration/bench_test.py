@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 """tandem bench: against servers that misbehave, and against the pair, whose own counts must agree."""
+import base64
 import json
 import pathlib
 import shutil
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import tempfile
 import unittest
+import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import odd_server
@@ -34,6 +37,25 @@ class Run:
 
 def serve(server, *flags):
     return Run("serve", "--port", server.port, "--skip-tokenizer-init", "--input-len", 4, "--output-len", 3, *flags)
+
+
+def png_size(url):
+    """(width, height) of a PNG in a data: URL, whose checksums and pixels are looked at."""
+    kind, text = url.split(",")
+    assert kind == "data:image/png;base64"
+    data = base64.b64decode(text)
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    chunks, at = {}, 8
+    while at < len(data):
+        size, name = struct.unpack(">I4s", data[at:at + 8])
+        chunks[name] = data[at + 8:at + 8 + size]
+        assert struct.unpack(">I", data[at + 8 + size:at + 12 + size])[0] == zlib.crc32(name + chunks[name])
+        at += 12 + size
+    width, height, bits, color = struct.unpack(">IIBB", chunks[b"IHDR"][:10])
+    pixels = zlib.decompress(chunks[b"IDAT"])
+    assert (bits, color, len(pixels)) == (8, 2, height * (3 * width + 1)) and len(set(pixels)) > 200
+    assert list(chunks) == [b"IHDR", b"IDAT", b"IEND"]
+    return width, height
 
 
 class OddServers(unittest.TestCase):
@@ -121,6 +143,32 @@ class OddServers(unittest.TestCase):
         self.assertTrue(all("X-Team: blue\r\n" in head for head in server.heads))
         ids = [line for head in server.heads for line in head.splitlines() if line.startswith("X-Request-Id: me-")]
         self.assertEqual(sorted(ids[2:]), [f"X-Request-Id: me-{i}" for i in range(3)])
+
+    def test_vectors_have_a_latency_and_no_tokens(self):
+        with OddServer({5: odd_server.error_500}, default=odd_server.vectors) as server:
+            run = serve(server, "--num-prompts", 12, "--backend", "openai-embeddings", "--random-batch-size", 2)
+        self.assertEqual(run.code, 0, run.err)
+        self.assertEqual(len(server.bodies), 6)
+        self.assertTrue(all(len(body["input"]) == 2 and set(body) == {"model", "input", "truncate_prompt_tokens"}
+                            for body in server.bodies))
+        self.assertTrue(all(head.startswith("POST /v1/embeddings ") for head in server.heads))
+        self.assertEqual((run.json["completed"], run.json["failed"]), (5, 1))
+        self.assertEqual((run.json["total_input_tokens"], run.json["total_input_sequences"]), (55, 10))
+        self.assertGreater(run.json["p99_e2el_ms"], 0)
+        self.assertFalse({"mean_ttft_ms", "total_output_tokens", "output_throughput"} & set(run.json))
+        self.assertIn("Input throughput (inputs/s):", run.out)
+        self.assertNotIn("generated tokens", run.out)
+
+    def test_images_are_real_ones(self):
+        with OddServer() as server:
+            run = serve(server, "--num-prompts", 2, "--backend", "openai-chat", "--dataset-name", "random-mm",
+                        "--random-mm-base-items-per-request", 2, "--random-mm-bucket-config", "{(200, 150, 1): 1}")
+        self.assertEqual(run.code, 0, run.err)
+        for body in server.bodies:
+            text, *images = body["messages"][0]["content"]
+            self.assertEqual((text["type"], len(images)), ("text", 2))
+            for image in images:
+                self.assertEqual(png_size(image["image_url"]["url"]), (150, 200))
 
     def test_concurrency_is_a_limit_and_waiting_is_measured_apart(self):
         with OddServer() as server:

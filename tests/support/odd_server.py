@@ -104,6 +104,12 @@ def error_event(conn):
     return True
 
 
+def vectors(conn):
+    conn.sendall(page("200 OK", json.dumps({"data": [{"index": i, "embedding": [0.5]} for i in range(2)],
+                                            "usage": {"prompt_tokens": 11, "total_tokens": 11}})))
+    return True
+
+
 class OddServer:
     """with OddServer({3: reset_mid_stream}, default=good) as server: … server.port, server.bodies, server.connections"""
 

@@ -16,6 +16,7 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "deploy/cli/bench/arrivals.h"
+#include "deploy/cli/bench/bench_api.h"
 #include "deploy/cli/bench/load_client.h"
 #include "deploy/cli/bench/load_plot.h"
 #include "deploy/cli/bench/progress_bar.h"
@@ -106,7 +107,13 @@ StatusOr<std::string> FindTokenizer(const BenchServeOptions& options, const Serv
 
 std::string EndpointOf(const BenchServeOptions& options) {
   if (!options.endpoint.empty()) return options.endpoint;
-  return options.backend == "openai-chat" ? "/v1/chat/completions" : "/v1/completions";
+  return std::string(BackendOf(options.backend).path);
+}
+
+bool TakesTokenIds(const BenchServeOptions& options) {
+  const BenchApi api = BackendOf(options.backend).api;
+  return api == BenchApi::kCompletions ||
+         (IsPooled(api) && api != BenchApi::kRerank && options.random_batch_size == 1);
 }
 
 ArrivalRules RulesOf(const BenchServeOptions& options) {
@@ -216,7 +223,7 @@ StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options) {
     ASSIGN_OR_RETURN(tokenizer, Tokenizer::Load(result.tokenizer_id));
   }
   ASSIGN_OR_RETURN(const std::vector<BenchPrompt> prompts,
-                   MakePrompts(options, tokenizer.get(), options.backend != "openai-chat"));
+                   MakePrompts(options, tokenizer.get(), TakesTokenIds(options)));
 
   const std::string& name =
       options.served_model_name.empty() ? model.id : options.served_model_name;
@@ -261,7 +268,7 @@ StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options) {
   bar.Finish();
   result.rate_changes = RateChanges(options, arrivals, result.started_at);
   result.client_cpu_s = run.cpu_s;
-  CountMissingTokens(tokenizer.get(), &run.outcomes);
+  if (!IsPooled(options.backend)) CountMissingTokens(tokenizer.get(), &run.outcomes);
   result.metrics = CalculateMetrics(run.outcomes, run.duration, goodput, percentiles);
   result.outcomes = std::move(run.outcomes);
   return result;

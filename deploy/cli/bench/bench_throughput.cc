@@ -50,9 +50,11 @@ std::vector<Flag> ThroughputFlags(ThroughputOptions& o) {
     const bool makes_prompts =
         flag.name == "dataset-path" || flag.name == "num-prompts" || flag.name == "input-len" ||
         flag.name == "output-len" || flag.name == "disable-shuffle" ||
-        flag.name == "no-oversample" || flag.name.starts_with("random-") ||
-        flag.name.starts_with("prefix-repetition-") || flag.name.starts_with("sonnet-") ||
-        flag.name.starts_with("sharegpt-") || flag.name.starts_with("custom-");
+        flag.name == "no-oversample" || flag.name == "random-input-len" ||
+        flag.name == "random-output-len" || flag.name == "random-range-ratio" ||
+        flag.name == "random-prefix-len" || flag.name.starts_with("prefix-repetition-") ||
+        flag.name.starts_with("sonnet-") || flag.name.starts_with("sharegpt-") ||
+        flag.name.starts_with("custom-");
     if (makes_prompts) flags.push_back(flag);
   }
   return flags;

@@ -48,7 +48,8 @@ class ChunkReader final : public Json::json_sax_t {
 
   bool start_object(size_t) override {
     if (depth_ == 0) chunk_->is_object = true;
-    if (Is({"choices", ""})) ++chunk_->num_choices;
+    // Vectors and classes are in data, scores in results.
+    if (Is({"choices", ""}) || Is({"data", ""}) || Is({"results", ""})) ++chunk_->num_choices;
     if (Is({"error"})) chunk_->error = "the server reports an error";
     return Enter();
   }
@@ -131,6 +132,7 @@ Status CompletionReader::TakeChunk(std::string_view json, double now) {
   if (chunk.completion_tokens > 0) outcome_->output_tokens = chunk.completion_tokens;
   if (chunk.prompt_tokens > 0) outcome_->prompt_tokens = chunk.prompt_tokens;
   if (chunk.num_choices == 0) return OkStatus();
+  outcome_->num_results = chunk.num_choices;
   if (!has_chunk_) {
     has_chunk_ = true;
     outcome_->ttft = now - outcome_->start;
@@ -148,6 +150,7 @@ Status CompletionReader::Finish(int status_code, const std::string& reason, doub
                             body_.substr(0, kMaxErrorBytes));
   }
   if (!is_event_stream_ && !body_.empty()) RETURN_IF_ERROR(TakeChunk(body_, now));
+  body_.clear();
   if (!has_chunk_) return DataLossError("the response has no chunk with choices");
   outcome_->success = true;
   return OkStatus();

@@ -2,7 +2,8 @@
 
 // Turns the body of one response, as it arrives, into a RequestOutcome: when the chunks with
 // choices arrived, the text, how many tokens the server counted. Understands completions and chat
-// completions, as server-sent events or as one JSON body. Thread: one. Times: the caller's stamps.
+// completions, as server-sent events or as one JSON body, and vectors and scores, each of which
+// counts as a choice. Thread: one. Times: the caller's stamps.
 // Failure: DATA_LOSS for what is not a JSON object, UNAVAILABLE with the server's words for an
 // error event or an HTTP status other than 200.
 

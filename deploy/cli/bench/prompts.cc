@@ -10,6 +10,7 @@
 #include "common/read_file.h"
 #include "common/strings.h"
 #include "deploy/cli/bench/prompt_words.h"
+#include "deploy/cli/bench/random_image.h"
 #include "deploy/cli/bench/verse.h"
 
 namespace tandem {
@@ -113,6 +114,70 @@ StatusOr<std::vector<BenchPrompt>> MakeRandom(Maker& maker) {
         maker.Draw(maker.Around(input_len, options.random_prefix_len > 0 ? 0 : 1));
     ids.insert(ids.end(), own.begin(), own.end());
     prompts.push_back(maker.FromIds(std::move(ids), maker.Around(output_len, 1)));
+  }
+  return prompts;
+}
+
+// random_batch_size texts become one request, after those that all requests have.
+std::vector<BenchPrompt> Batched(std::vector<BenchPrompt> prompts, int64_t batch_size,
+                                 const BenchPrompt* query) {
+  std::vector<BenchPrompt> batches;
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    if (i % static_cast<size_t>(batch_size) == 0) {
+      batches.emplace_back();
+      if (query != nullptr) batches.back().inputs.push_back(query->text);
+    }
+    BenchPrompt& batch = batches.back();
+    batch.inputs.push_back(std::move(prompts[i].text));
+    batch.prompt_tokens += prompts[i].prompt_tokens;
+    if (query != nullptr) batch.prompt_tokens += query->prompt_tokens;
+  }
+  return batches;
+}
+
+StatusOr<std::vector<BenchPrompt>> MakeRandomOrBatched(Maker& maker) {
+  ASSIGN_OR_RETURN(std::vector<BenchPrompt> prompts, MakeRandom(maker));
+  if (maker.options.random_batch_size == 1) return prompts;
+  return Batched(std::move(prompts), maker.options.random_batch_size, nullptr);
+}
+
+// One query, of half the length, for all documents.
+StatusOr<std::vector<BenchPrompt>> MakeRandomRerank(Maker& maker) {
+  const BenchServeOptions& options = maker.options;
+  const int64_t input_len = options.input_len.value_or(options.random_input_len);
+  const int64_t room = input_len - maker.words.num_special_tokens();
+  const int64_t query_len = std::max<int64_t>(1, room / 2);
+  const BenchPrompt query = maker.FromIds(maker.Draw(maker.Around(query_len, 1)), 0);
+  std::vector<BenchPrompt> documents;
+  for (int64_t i = 0; i < options.num_prompts; ++i) {
+    const int64_t length = maker.Around(std::max<int64_t>(1, room - query_len), 1);
+    documents.push_back(maker.FromIds(maker.Draw(length), 0));
+  }
+  return Batched(std::move(documents), options.random_batch_size, &query);
+}
+
+StatusOr<std::vector<BenchPrompt>> MakeRandomMm(Maker& maker) {
+  const BenchServeOptions& options = maker.options;
+  ASSIGN_OR_RETURN(const std::vector<ImageBucket> buckets,
+                   ParseImageBuckets(options.random_mm_bucket_config));
+  ASSIGN_OR_RETURN(const int64_t limit, ParseImageLimit(options.random_mm_limit_mm_per_prompt));
+  const auto base = static_cast<double>(options.random_mm_base_items_per_request);
+  const double ratio = options.random_mm_num_mm_items_range_ratio;
+  const auto least = static_cast<int64_t>(std::floor(base * (1 - ratio)));
+  const auto most = std::min(limit, static_cast<int64_t>(std::ceil(base * (1 + ratio))));
+  double total = 0;
+  for (const ImageBucket& bucket : buckets) total += bucket.weight;
+  ASSIGN_OR_RETURN(std::vector<BenchPrompt> prompts, MakeRandom(maker));
+  for (BenchPrompt& prompt : prompts) {
+    const int64_t count = maker.Between(least, std::max(least, most));
+    for (int64_t i = 0; i < count; ++i) {
+      constexpr uint64_t kSteps = 1 << 20;
+      double drawn = total * static_cast<double>(maker.words.Below(kSteps)) / kSteps;
+      const ImageBucket* bucket = buckets.data();
+      while (bucket != &buckets.back() && drawn >= bucket->weight) drawn -= (bucket++)->weight;
+      prompt.images.push_back(
+          RandomImageUrl(bucket->height, bucket->width, maker.words.Below(uint64_t{1} << 62)));
+    }
   }
   return prompts;
 }
@@ -253,8 +318,12 @@ struct Dataset {
   StatusOr<std::vector<BenchPrompt>> (*make)(Maker& maker);
 };
 constexpr Dataset kDatasets[] = {
-    {"random", MakeRandom}, {"sharegpt", MakeShareGpt},
-    {"sonnet", MakeSonnet}, {"prefix_repetition", MakePrefixRepetition},
+    {"random", MakeRandomOrBatched},
+    {"random-mm", MakeRandomMm},
+    {"random-rerank", MakeRandomRerank},
+    {"sharegpt", MakeShareGpt},
+    {"sonnet", MakeSonnet},
+    {"prefix_repetition", MakePrefixRepetition},
     {"custom", MakeCustom},
 };
 

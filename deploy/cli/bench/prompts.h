@@ -22,6 +22,9 @@ struct BenchPrompt {
   std::vector<TokenId> token_ids;  // in place of text, when not empty
   int64_t prompt_tokens = 0;
   int64_t output_tokens = 0;  // requested
+  // In place of text, when not empty: texts to make vectors of, or a query and its documents.
+  std::vector<std::string> inputs = {};
+  std::vector<std::string> images = {};  // data: URLs
 };
 
 // `tokenizer` may be null. `takes_token_ids`: whether the API takes prompts of ids.

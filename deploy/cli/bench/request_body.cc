@@ -1,9 +1,12 @@
 #include "deploy/cli/bench/request_body.h"
 
 #include <cstdint>
+#include <iterator>
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "common/random.h"
+#include "deploy/cli/bench/bench_api.h"
 
 namespace tandem {
 namespace {
@@ -14,7 +17,8 @@ void AddSampling(const BenchServeOptions& options, Json* body) {
   const auto add = [&](const char* name, const auto& value) {
     if (value) (*body)[name] = *value;
   };
-  if (options.ignore_eos || options.dataset_name == "random") (*body)["ignore_eos"] = true;
+  if (options.ignore_eos || options.dataset_name.starts_with("random"))
+    (*body)["ignore_eos"] = true;
   add("temperature", options.temperature);
   add("top_p", options.top_p);
   add("top_k", options.top_k);
@@ -22,6 +26,20 @@ void AddSampling(const BenchServeOptions& options, Json* body) {
   add("frequency_penalty", options.frequency_penalty);
   add("presence_penalty", options.presence_penalty);
   add("repetition_penalty", options.repetition_penalty);
+}
+
+Json TextOrIds(const BenchPrompt& prompt) {
+  return prompt.token_ids.empty() ? Json(prompt.text) : Json(prompt.token_ids);
+}
+
+// The text, and after it the images.
+Json ChatContent(const BenchPrompt& prompt) {
+  if (prompt.images.empty()) return prompt.text;
+  Json parts = Json::array({Json{{"type", "text"}, {"text", prompt.text}}});
+  for (const std::string& url : prompt.images) {
+    parts.push_back({{"type", "image_url"}, {"image_url", {{"url", url}}}});
+  }
+  return parts;
 }
 
 }  // namespace
@@ -40,22 +58,38 @@ std::string RequestBody(const BenchServeOptions& options, const std::string& mod
                         const BenchPrompt& prompt) {
   Json body;
   body["model"] = model;
-  if (options.backend == "openai-chat") {
-    body["messages"] = Json::array({Json{{"role", "user"}, {"content", prompt.text}}});
-    body["max_completion_tokens"] = prompt.output_tokens;
-    if (options.logprobs) {
-      body["logprobs"] = true;
-      body["top_logprobs"] = *options.logprobs;
-    }
-  } else {
-    body["prompt"] = prompt.token_ids.empty() ? Json(prompt.text) : Json(prompt.token_ids);
-    body["repetition_penalty"] = 1.0;
-    body["max_tokens"] = prompt.output_tokens;
-    if (options.logprobs) body["logprobs"] = *options.logprobs;
+  switch (BackendOf(options.backend).api) {
+    case BenchApi::kCompletions:
+      body["prompt"] = TextOrIds(prompt);
+      body["repetition_penalty"] = 1.0;
+      body["max_tokens"] = prompt.output_tokens;
+      if (options.logprobs) body["logprobs"] = *options.logprobs;
+      break;
+    case BenchApi::kChat:
+      body["messages"] = Json::array({Json{{"role", "user"}, {"content", ChatContent(prompt)}}});
+      body["max_completion_tokens"] = prompt.output_tokens;
+      if (options.logprobs) {
+        body["logprobs"] = true;
+        body["top_logprobs"] = *options.logprobs;
+      }
+      break;
+    case BenchApi::kEmbeddings:
+    case BenchApi::kPooling:
+      body["input"] = prompt.inputs.empty() ? TextOrIds(prompt) : Json(prompt.inputs);
+      body["truncate_prompt_tokens"] = -1;
+      break;
+    case BenchApi::kRerank:
+      body["query"] = prompt.inputs.front();
+      body["documents"] =
+          Json(std::vector<std::string>(std::next(prompt.inputs.begin()), prompt.inputs.end()));
+      body["truncate_prompt_tokens"] = -1;
+      break;
   }
-  body["stream"] = true;
-  body["stream_options"] = {{"include_usage", true}};
-  AddSampling(options, &body);
+  if (!IsPooled(options.backend)) {
+    body["stream"] = true;
+    body["stream_options"] = {{"include_usage", true}};
+    AddSampling(options, &body);
+  }
   if (!options.extra_body.empty()) {
     body.update(Json::parse(options.extra_body, nullptr, /*allow_exceptions=*/false));
   }

@@ -14,7 +14,8 @@ namespace tandem {
 const std::string& RequestModel(const BenchServeOptions& options, const std::string& model,
                                 size_t index);
 
-// A streamed completion or chat completion, by options.backend, that ends with a usage chunk.
+// A streamed completion or chat completion that ends with a usage chunk, or a request for vectors
+// or scores, by options.backend.
 // REQUIRES: options checked.
 std::string RequestBody(const BenchServeOptions& options, const std::string& model,
                         const BenchPrompt& prompt);

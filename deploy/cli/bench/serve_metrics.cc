@@ -92,6 +92,7 @@ ServeMetrics CalculateMetrics(std::span<const RequestOutcome> outcomes, double d
     ++metrics.completed;
     metrics.total_input_tokens += outcome.prompt_tokens;
     metrics.total_output_tokens += outcome.output_tokens;
+    metrics.total_inputs += outcome.num_results;
     ttft.push_back(outcome.ttft);
     if (outcome.output_tokens > 1) tpot.push_back(TimePerOutputToken(outcome));
     itl.insert(itl.end(), outcome.itl.begin(), outcome.itl.end());
@@ -106,6 +107,7 @@ ServeMetrics CalculateMetrics(std::span<const RequestOutcome> outcomes, double d
   };
   metrics.request_throughput = per_second(metrics.completed);
   if (goodput.any()) metrics.request_goodput = per_second(num_good);
+  metrics.input_throughput = per_second(metrics.total_inputs);
   metrics.output_throughput = per_second(metrics.total_output_tokens);
   metrics.total_token_throughput =
       per_second(metrics.total_input_tokens + metrics.total_output_tokens);

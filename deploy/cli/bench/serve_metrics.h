@@ -19,6 +19,7 @@ struct RequestOutcome {
   std::string error;          // why not; empty on success
   int64_t prompt_tokens = 0;  // the server's count, else ours
   int64_t output_tokens = 0;  // the server's count, else the text tokenized again; 0 on failure
+  int64_t num_results = 0;    // choices of a whole response, or vectors or scores
   double start = 0;           // when it was sent
   double queue_time = 0;      // from when it was due to when it was sent
   double ttft = 0;            // to the first chunk with choices, even one without text
@@ -46,8 +47,10 @@ struct ServeMetrics {
   int64_t failed = 0;
   int64_t total_input_tokens = 0;
   int64_t total_output_tokens = 0;
-  double duration = 0;  // from the first request's turn to the last one's end
+  int64_t total_inputs = 0;  // that vectors or scores were made of
+  double duration = 0;       // from the first request's turn to the last one's end
   double request_throughput = 0;
+  double input_throughput = 0;
   std::optional<double> request_goodput;  // good requests per second, when limits were given
   double output_throughput = 0;
   double total_token_throughput = 0;

@@ -5,6 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "common/strings.h"
+#include "deploy/cli/bench/bench_api.h"
+#include "deploy/cli/bench/random_image.h"
 
 namespace tandem {
 namespace {
@@ -65,6 +67,58 @@ Status CheckDataset(const BenchServeOptions& options) {
   return OkStatus();
 }
 
+// Which datasets an API can take.
+Status CheckDatasetOfApi(const BenchServeOptions& options) {
+  const BenchApi api = BackendOf(options.backend).api;
+  const auto needs = [&](std::string_view dataset, std::string_view backend) {
+    return InvalidArgumentError("--dataset-name " + std::string(dataset) + " needs --backend " +
+                                std::string(backend));
+  };
+  if (options.dataset_name == "random-mm" && api != BenchApi::kChat) {
+    return needs("random-mm", "openai-chat");
+  }
+  if (options.dataset_name == "random-rerank" && api != BenchApi::kRerank) {
+    return needs("random-rerank", "vllm-rerank");
+  }
+  if (api == BenchApi::kRerank && options.dataset_name != "random-rerank") {
+    return InvalidArgumentError("--backend vllm-rerank needs --dataset-name random-rerank");
+  }
+  const bool is_batched = IsPooled(api) && options.dataset_name.starts_with("random");
+  if (options.random_batch_size > 1 && !is_batched) {
+    return InvalidArgumentError(
+        "--random-batch-size is for the datasets random and random-rerank of vectors and scores "
+        "(--backend openai-embeddings, vllm-pooling, vllm-rerank)");
+  }
+  return OkStatus();
+}
+
+// Output tokens and their times, of which vectors and scores have none.
+Status CheckPooled(const BenchServeOptions& options) {
+  if (!IsPooled(options.backend)) return OkStatus();
+  for (const std::string& name : MetricNames(options)) {
+    if (name == "ttft" || name == "tpot" || name == "itl") {
+      return InvalidArgumentError("--percentile-metrics " + name + ": a response of --backend " +
+                                  options.backend + " has no tokens; e2el is its time");
+    }
+  }
+  ASSIGN_OR_RETURN(const Goodput goodput, ParseGoodput(options.goodput));
+  if (!goodput.ttft_ms && !goodput.tpot_ms) return OkStatus();
+  return InvalidArgumentError("--goodput: a response of --backend " + options.backend +
+                              " has no tokens, so e2el is its only limit");
+}
+
+Status CheckImages(const BenchServeOptions& options) {
+  RETURN_IF_ERROR(ParseImageBuckets(options.random_mm_bucket_config).status());
+  ASSIGN_OR_RETURN(const int64_t limit, ParseImageLimit(options.random_mm_limit_mm_per_prompt));
+  const auto base = static_cast<double>(options.random_mm_base_items_per_request);
+  const double least = std::floor(base * (1 - options.random_mm_num_mm_items_range_ratio));
+  if (least <= static_cast<double>(limit)) return OkStatus();
+  return InvalidArgumentError("--random-mm-base-items-per-request " +
+                              std::to_string(options.random_mm_base_items_per_request) +
+                              " is above the limit of --random-mm-limit-mm-per-prompt, " +
+                              std::to_string(limit) + " images");
+}
+
 }  // namespace
 
 std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
@@ -72,11 +126,11 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
   const FlagRules some_tokens = {.min = 1, .max = kMaxTokens};
   // clang-format off
   return {
-      {"backend", &o.backend, "API to use: completions (openai, vllm) or chat completions", {.choices = {"openai", "vllm", "openai-chat"}}},
+      {"backend", &o.backend, "API to use: completions (openai, vllm), chat completions, vectors (openai-embeddings, vllm-pooling) or scores", {.choices = {"openai", "vllm", "openai-chat", "openai-embeddings", "vllm-pooling", "vllm-rerank"}}},
       {"base-url", &o.base_url, "Server: http://host:port, https://host:port or unix:/path. Default: --host and --port"},
       {"host", &o.host, "Host of the server"},
       {"port", &o.port, "Port of the server", {.min = 1, .max = 65535}},
-      {"endpoint", &o.endpoint, "Path of the API. Default: /v1/completions, or /v1/chat/completions for openai-chat"},
+      {"endpoint", &o.endpoint, "Path of the API. Default: the backend's own, such as /v1/completions"},
       {"header", &o.headers, "KEY=VALUE of a header sent with each request; OPENAI_API_KEY in the environment makes one"},
       {"insecure", &o.insecure, "https: accept any certificate"},
       {"model", &o.model, "Model to ask for. Default: the first of /v1/models", {.positional = true}},
@@ -86,7 +140,7 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
       {"ready-check-timeout-sec", &o.ready_check_timeout_s, "Seconds to repeat a test request until the server responds; 0: no test request", {.min = 0, .max = 86400}},
       {"request-timeout-sec", &o.request_timeout_s, "A request that takes longer has failed", {.min = 0.1, .max = 7 * 86400}},
 
-      {"dataset-name", &o.dataset_name, "Where prompts come from", {.choices = {"random", "sharegpt", "sonnet", "prefix_repetition", "custom"}}},
+      {"dataset-name", &o.dataset_name, "Where prompts come from", {.choices = {"random", "random-mm", "random-rerank", "sharegpt", "sonnet", "prefix_repetition", "custom"}}},
       {"dataset-path", &o.dataset_path, "sharegpt: JSON file of conversations; custom: lines of JSON with \"prompt\""},
       {"num-prompts", &o.num_prompts, "Requests to send", {.min = 1, .max = kMaxPrompts}},
       {"num-warmups", &o.num_warmups, "Requests sent before the measurement", {.min = 0, .max = kMaxPrompts}},
@@ -99,6 +153,11 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
       {"random-output-len", &o.random_output_len, "random: output tokens of a request", some_tokens},
       {"random-range-ratio", &o.random_range_ratio, "random: lengths are drawn from length * (1 - r) to length * (1 + r)", {.min = 0, .max = 0.999}},
       {"random-prefix-len", &o.random_prefix_len, "random: tokens at the start that all prompts share", tokens},
+      {"random-batch-size", &o.random_batch_size, "random, random-rerank: texts, or documents, of one request for vectors or scores", {.min = 1, .max = 2048}},
+      {"random-mm-base-items-per-request", &o.random_mm_base_items_per_request, "random-mm: images of a request", {.min = 0, .max = 4096}},
+      {"random-mm-num-mm-items-range-ratio", &o.random_mm_num_mm_items_range_ratio, "random-mm: their number is drawn from n * (1 - r) to n * (1 + r)", {.min = 0, .max = 1}},
+      {"random-mm-limit-mm-per-prompt", &o.random_mm_limit_mm_per_prompt, "random-mm: {\"image\": the most of a request}"},
+      {"random-mm-bucket-config", &o.random_mm_bucket_config, "random-mm: sizes of images and how often they are drawn, {(height, width, 1): probability, ...}"},
       {"prefix-repetition-prefix-len", &o.prefix_repetition_prefix_len, "prefix_repetition: tokens of a prefix", tokens},
       {"prefix-repetition-suffix-len", &o.prefix_repetition_suffix_len, "prefix_repetition: tokens after the prefix", tokens},
       {"prefix-repetition-num-prefixes", &o.prefix_repetition_num_prefixes, "prefix_repetition: different prefixes", {.min = 1, .max = kMaxPrompts}},
@@ -131,7 +190,7 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
       {"request-id-prefix", &o.request_id_prefix, "X-Request-Id is this and a number. Default: bench-<8 hex digits>-"},
 
       {"goodput", &o.goodput, "Limits in ms of a good request: ttft:MS tpot:MS e2el:MS"},
-      {"percentile-metrics", &o.percentile_metrics, "Metrics to report: some of ttft,tpot,itl,e2el,client_queue_time,e2el_including_client_queue"},
+      {"percentile-metrics", &o.percentile_metrics, "Metrics to report: some of ttft,tpot,itl,e2el,client_queue_time,e2el_including_client_queue. Default: the first three; e2el of vectors and scores"},
       {"metric-percentiles", &o.metric_percentiles, "Percentiles to report, comma-separated"},
       {"label", &o.label, "Name of this run in the result"},
       {"metadata", &o.metadata, "KEY=VALUE pairs kept in the result"},
@@ -149,11 +208,16 @@ std::vector<Flag> BenchServeFlags(BenchServeOptions& o) {
 Status CheckBenchServeOptions(const BenchServeOptions& options) {
   RETURN_IF_ERROR(CheckRamp(options));
   RETURN_IF_ERROR(CheckDataset(options));
+  RETURN_IF_ERROR(CheckDatasetOfApi(options));
+  RETURN_IF_ERROR(CheckImages(options));
   RETURN_IF_ERROR(CheckPairs("header", options.headers));
   RETURN_IF_ERROR(CheckPairs("metadata", options.metadata));
   RETURN_IF_ERROR(ParseGoodput(options.goodput).status());
   RETURN_IF_ERROR(ParsePercentiles(options.metric_percentiles).status());
-  RETURN_IF_ERROR(ParseMetricNames(options.percentile_metrics).status());
+  if (!options.percentile_metrics.empty()) {
+    RETURN_IF_ERROR(ParseMetricNames(options.percentile_metrics).status());
+  }
+  RETURN_IF_ERROR(CheckPooled(options));
   if (!options.endpoint.empty() && options.endpoint.front() != '/') {
     return InvalidArgumentError("--endpoint is '" + options.endpoint + "', must start with /");
   }
@@ -214,6 +278,26 @@ StatusOr<std::vector<std::string>> ParseMetricNames(std::string_view text) {
     names.push_back(name);
   }
   return names;
+}
+
+std::vector<std::string> MetricNames(const BenchServeOptions& options) {
+  if (options.percentile_metrics.empty()) {
+    if (IsPooled(options.backend)) return {"e2el"};
+    return {"ttft", "tpot", "itl"};
+  }
+  const StatusOr<std::vector<std::string>> names = ParseMetricNames(options.percentile_metrics);
+  CHECK(names.ok()) << names.status().ToString();
+  return *names;
+}
+
+StatusOr<int64_t> ParseImageLimit(std::string_view text) {
+  const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && json.contains("image") && json["image"].is_number_unsigned() &&
+      json["image"].get<uint64_t>() <= kMaxTokens) {
+    return json["image"].get<int64_t>();
+  }
+  return InvalidArgumentError("--random-mm-limit-mm-per-prompt is '" + std::string(text) +
+                              "', must be like {\"image\": 3}");
 }
 
 }  // namespace tandem

@@ -22,7 +22,7 @@ namespace tandem {
 
 struct BenchServeOptions {
   // The server.
-  std::string backend = "openai";  // openai, vllm: completions; openai-chat: chat completions
+  std::string backend = "openai";  // of BenchBackends()
   // http://host:port[/prefix], https://…, or unix:/path/of/socket. Empty: host and port.
   std::string base_url;
   std::string host = "127.0.0.1";
@@ -38,7 +38,8 @@ struct BenchServeOptions {
   double request_timeout_s = 6 * 3600;
 
   // The requests.
-  std::string dataset_name = "random";  // random, sharegpt, sonnet, prefix_repetition, custom
+  // random, random-mm, random-rerank, sharegpt, sonnet, prefix_repetition, custom
+  std::string dataset_name = "random";
   std::string dataset_path;
   int64_t num_prompts = 1000;
   int64_t num_warmups = 0;
@@ -50,6 +51,11 @@ struct BenchServeOptions {
   int64_t random_output_len = 128;
   double random_range_ratio = 0;
   int64_t random_prefix_len = 0;
+  int64_t random_batch_size = 1;  // texts, or documents, of a request
+  int64_t random_mm_base_items_per_request = 1;
+  double random_mm_num_mm_items_range_ratio = 0;
+  std::string random_mm_limit_mm_per_prompt = R"({"image": 255, "video": 1})";
+  std::string random_mm_bucket_config = "{(256, 256, 1): 0.5, (720, 1280, 1): 0.5}";
   int64_t prefix_repetition_prefix_len = 256;
   int64_t prefix_repetition_suffix_len = 256;
   int64_t prefix_repetition_num_prefixes = 10;
@@ -79,7 +85,7 @@ struct BenchServeOptions {
 
   // What is shown and kept.
   std::vector<std::string> goodput;  // "ttft:200" "tpot:50" "e2el:500", in ms
-  std::string percentile_metrics = "ttft,tpot,itl";
+  std::string percentile_metrics;    // empty: ttft,tpot,itl; of vectors and scores e2el
   std::string metric_percentiles = "99";
   std::string label;
   std::vector<std::string> metadata;  // KEY=VALUE
@@ -105,5 +111,9 @@ constexpr std::string_view kServeMetricNames[] = {
 StatusOr<Goodput> ParseGoodput(const std::vector<std::string>& items);
 StatusOr<std::vector<double>> ParsePercentiles(std::string_view text);
 StatusOr<std::vector<std::string>> ParseMetricNames(std::string_view text);
+// Those to report.  REQUIRES: options checked.
+std::vector<std::string> MetricNames(const BenchServeOptions& options);
+// The most images of a request.
+StatusOr<int64_t> ParseImageLimit(std::string_view json);
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "deploy/cli/bench/bench_api.h"
 #include "deploy/cli/bench/bench_serve.h"
 
 namespace tandem {
@@ -34,11 +35,10 @@ constexpr MetricRow kMetricRows[] = {
 // The requested rows that make sense for this run: queueing needs a concurrency limit, and its sum
 // with the latency needs a request rate.
 std::vector<const MetricRow*> SelectedRows(const BenchServeOptions& options) {
-  const StatusOr<std::vector<std::string>> names = ParseMetricNames(options.percentile_metrics);
-  CHECK(names.ok()) << names.status().ToString();
+  const std::vector<std::string> names = MetricNames(options);
   std::vector<const MetricRow*> rows;
   for (const MetricRow& row : kMetricRows) {
-    if (std::find(names->begin(), names->end(), row.name) == names->end()) continue;
+    if (std::find(names.begin(), names.end(), row.name) == names.end()) continue;
     const bool queues = row.name == "client_queue_time";
     const bool both = row.name == "e2el_including_client_queue";
     if ((queues || both) && !options.max_concurrency) continue;
@@ -134,11 +134,15 @@ std::string BenchServeReport(const BenchServeOptions& options, const BenchServeR
   }
   text += Line("Benchmark duration (s):", m.duration);
   text += Line("Total input tokens:", m.total_input_tokens);
-  text += Line("Total generated tokens:", m.total_output_tokens);
+  const bool is_pooled = IsPooled(options.backend);
+  if (!is_pooled) text += Line("Total generated tokens:", m.total_output_tokens);
   text += Line("Request throughput (req/s):", m.request_throughput);
+  if (is_pooled) text += Line("Input throughput (inputs/s):", m.input_throughput);
   if (m.request_goodput) text += Line("Request goodput (req/s):", *m.request_goodput);
-  text += Line("Output token throughput (tok/s):", m.output_throughput);
-  text += Line("Peak output token throughput (tok/s):", m.max_output_tokens_per_s);
+  if (!is_pooled) {
+    text += Line("Output token throughput (tok/s):", m.output_throughput);
+    text += Line("Peak output token throughput (tok/s):", m.max_output_tokens_per_s);
+  }
   text += Line("Peak concurrent requests:", static_cast<double>(m.max_concurrent_requests));
   text += Line("Total token throughput (tok/s):", m.total_token_throughput);
   for (const MetricRow* row : SelectedRows(options)) {
@@ -182,15 +186,21 @@ std::string BenchServeJson(const BenchServeOptions& options, const BenchServeRes
   json["completed"] = m.completed;
   json["failed"] = m.failed;
   json["total_input_tokens"] = m.total_input_tokens;
-  json["total_output_tokens"] = m.total_output_tokens;
+  const bool is_pooled = IsPooled(options.backend);
+  if (is_pooled) {
+    json["total_input_sequences"] = m.total_inputs;
+  } else {
+    json["total_output_tokens"] = m.total_output_tokens;
+  }
   json["request_throughput"] = m.request_throughput;
+  if (is_pooled) json["input_sequence_throughput"] = m.input_throughput;
   json["request_goodput"] = m.request_goodput ? Json(*m.request_goodput) : Json();
-  json["output_throughput"] = m.output_throughput;
+  if (!is_pooled) json["output_throughput"] = m.output_throughput;
   json["total_token_throughput"] = m.total_token_throughput;
   AddRequestArrays(result.outcomes, options.save_detailed, &json);
-  json["max_output_tokens_per_s"] = m.max_output_tokens_per_s;
+  if (!is_pooled) json["max_output_tokens_per_s"] = m.max_output_tokens_per_s;
   json["max_concurrent_requests"] = m.max_concurrent_requests;
-  json["rtfx"] = 0.0;
+  if (!is_pooled) json["rtfx"] = 0.0;
   if (!result.rate_changes.empty()) {
     json["rps_change_events"] = Json::array();
     for (const BenchServeResult::RateChange& change : result.rate_changes) {

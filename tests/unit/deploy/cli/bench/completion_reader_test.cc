@@ -152,5 +152,25 @@ TEST_CASE("A broken response is a failure with its reason") {
   CHECK_THAT(Feed({}).status.message(), Catch::Contains("without a response"));
 }
 
+TEST_CASE("Vectors and scores are counted, and are there when the response is") {
+  const auto whole = [](const std::string& body) {
+    return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: " +
+           std::to_string(body.size()) + "\r\n\r\n" + body;
+  };
+  const Fed vectors = Feed({whole(
+      R"({"data": [{"embedding": [0.5, 1]}, {"embedding": "AAAA"}], "usage": {"prompt_tokens": 9}})")});
+  REQUIRE(vectors.status.ok());
+  CHECK(vectors.outcome.num_results == 2);
+  CHECK(vectors.outcome.prompt_tokens == 9);
+  CHECK(vectors.outcome.output_tokens == 0);
+  CHECK(vectors.outcome.text.empty());
+  CHECK(vectors.outcome.ttft == vectors.outcome.latency);
+  const Fed scores = Feed(
+      {whole(R"({"results": [{"index": 1, "document": {"text": "a"}, "relevance_score": 1}]})")});
+  REQUIRE(scores.status.ok());
+  CHECK(scores.outcome.num_results == 1);
+  CHECK_FALSE(Feed({whole(R"({"data": []})")}).status.ok());
+}
+
 }  // namespace
 }  // namespace tandem

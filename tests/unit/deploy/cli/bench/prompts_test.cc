@@ -208,5 +208,52 @@ TEST_CASE("RandomTokenIds stays inside the vocabulary") {
   for (const TokenId id : RandomTokenIds(1000, 1 << 20, 4)) CHECK(id < 10000);
 }
 
+TEST_CASE("Texts for vectors come in batches, and documents with their query") {
+  const auto tokenizer = TinyTokenizer();
+  BenchServeOptions options;
+  options.backend = "openai-embeddings";
+  options.num_prompts = 7;
+  options.input_len = 30;
+  options.random_batch_size = 3;
+  const auto batches = Make(options, tokenizer.get(), /*takes_token_ids=*/false);
+  REQUIRE(batches.size() == 3);
+  CHECK(batches[0].inputs.size() == 3);
+  CHECK(batches[2].inputs.size() == 1);
+  CHECK(batches[0].prompt_tokens == 90);
+
+  options.backend = "vllm-rerank";
+  options.dataset_name = "random-rerank";
+  const auto requests = Make(options, tokenizer.get(), /*takes_token_ids=*/false);
+  REQUIRE(requests.size() == 3);
+  CHECK(requests[0].inputs.size() == 4);
+  CHECK(requests[2].inputs.size() == 2);
+  CHECK(requests[0].inputs[0] == requests[2].inputs[0]);  // the query
+  CHECK(requests[0].inputs[1] != requests[0].inputs[2]);
+}
+
+TEST_CASE("Images are drawn within their limits and sizes") {
+  BenchServeOptions options;
+  options.backend = "openai-chat";
+  options.dataset_name = "random-mm";
+  options.num_prompts = 40;
+  options.input_len = 5;
+  options.random_mm_base_items_per_request = 2;
+  options.random_mm_num_mm_items_range_ratio = 1;
+  options.random_mm_limit_mm_per_prompt = R"({"image": 3})";
+  options.random_mm_bucket_config = "{(1, 1, 1): 3, (2, 40, 1): 1}";
+  std::set<size_t> counts;
+  size_t num_small = 0, num_images = 0;
+  for (const BenchPrompt& prompt : Make(options, nullptr, /*takes_token_ids=*/false)) {
+    counts.insert(prompt.images.size());
+    for (const std::string& url : prompt.images) {
+      ++num_images;
+      num_small += url.size() < 150 ? 1 : 0;
+    }
+  }
+  CHECK(counts == std::set<size_t>{0, 1, 2, 3});
+  CHECK(num_small > num_images / 2);
+  CHECK(num_small < num_images);
+}
+
 }  // namespace
 }  // namespace tandem

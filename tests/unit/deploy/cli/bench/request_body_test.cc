@@ -31,5 +31,35 @@ TEST_CASE("bench: requests ask for the model, or for the adapters in turn or by 
   CHECK(body["model"] == "b");
 }
 
+TEST_CASE("bench: vectors and scores have texts or a query with documents, and no sampling") {
+  using Json = nlohmann::json;
+  BenchServeOptions options;
+  options.backend = "openai-embeddings";
+  options.temperature = 0;
+  const BenchPrompt text{"hello", {}, 1, 16}, ids{"", {4, 5}, 2, 16};
+  CHECK(Json::parse(RequestBody(options, "m", text)) ==
+        Json::parse(R"({"model": "m", "input": "hello", "truncate_prompt_tokens": -1})"));
+  CHECK(Json::parse(RequestBody(options, "m", ids))["input"] == Json({4, 5}));
+  BenchPrompt batch;
+  batch.inputs = {"a", "b", "c"};
+  CHECK(Json::parse(RequestBody(options, "m", batch))["input"] == Json({"a", "b", "c"}));
+  options.backend = "vllm-rerank";
+  options.extra_body = R"({"top_n": 1})";
+  CHECK(Json::parse(RequestBody(options, "m", batch)) == Json::parse(R"({"model": "m", "query": "a",
+      "documents": ["b", "c"], "truncate_prompt_tokens": -1, "top_n": 1})"));
+}
+
+TEST_CASE("bench: images follow the text of a chat") {
+  using Json = nlohmann::json;
+  BenchServeOptions options;
+  options.backend = "openai-chat";
+  BenchPrompt prompt{"hello", {}, 1, 16};
+  prompt.images = {"data:a", "data:b"};
+  CHECK(Json::parse(RequestBody(options, "m", prompt))["messages"][0]["content"] ==
+        Json::parse(R"([{"type": "text", "text": "hello"},
+                        {"type": "image_url", "image_url": {"url": "data:a"}},
+                        {"type": "image_url", "image_url": {"url": "data:b"}}])"));
+}
+
 }  // namespace
 }  // namespace tandem

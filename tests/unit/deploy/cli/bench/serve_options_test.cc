@@ -62,6 +62,17 @@ TEST_CASE("CheckBenchServeOptions refuses impossible options and names the flag"
       {{"--endpoint", "v1"}, "endpoint"},
       {{"--dataset-name", "prefix_repetition", "--num-prompts", "3"}, "num-prefixes"},
       {{"--reqest-rate", "3"}, "did you mean --request-rate"},
+      {{"--dataset-name", "random-mm"}, "--backend openai-chat"},
+      {{"--dataset-name", "random-rerank"}, "--backend vllm-rerank"},
+      {{"--backend", "vllm-rerank"}, "--dataset-name random-rerank"},
+      {{"--random-batch-size", "4"}, "--random-batch-size"},
+      {{"--random-mm-bucket-config", "{(1, 1, 2): 1}"}, "videos"},
+      {{"--random-mm-limit-mm-per-prompt", "3"}, "--random-mm-limit-mm-per-prompt"},
+      {{"--random-mm-base-items-per-request", "9", "--random-mm-limit-mm-per-prompt",
+        "{\"image\": 3}"},
+       "--random-mm-base-items-per-request 9"},
+      {{"--backend", "openai-embeddings", "--percentile-metrics", "ttft"}, "ttft"},
+      {{"--backend", "openai-embeddings", "--goodput", "tpot:5"}, "--goodput"},
   };
   for (const auto& [args, word] : refusals) {
     CAPTURE(args);
