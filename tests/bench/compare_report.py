@@ -56,13 +56,17 @@ def ratio(ours, peer, key, more_is_better):
 
 
 def model_sizes(config):
-    """Counts of a Llama-shaped config.json: body (matrices of all layers), head, and KV elements per token."""
+    """Counts of a Llama-shaped config.json: body (matrices of all layers that a token multiplies), head, and KV elements per
+    token."""
     hidden, layers = config["hidden_size"], config["num_hidden_layers"]
     heads = config["num_attention_heads"]
     kv_heads = config.get("num_key_value_heads", heads)
     head_dim = config.get("head_dim") or hidden // heads
     attention = hidden * head_dim * (2 * heads + 2 * kv_heads)
-    body = layers * (attention + 3 * hidden * config["intermediate_size"])
+    mlp = 3 * hidden * config["intermediate_size"]
+    if "num_experts" in config:
+        mlp = hidden * (3 * config["num_experts_per_tok"] * config["moe_intermediate_size"] + config["num_experts"])
+    body = layers * (attention + mlp)
     return {"body": body, "head": hidden * config["vocab_size"], "kv_per_token": 2 * layers * kv_heads * head_dim,
             "attention_width": layers * heads * head_dim}
 

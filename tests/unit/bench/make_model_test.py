@@ -62,7 +62,7 @@ class Weights(unittest.TestCase):
         self.assertNotEqual(first, b"".join(make_model.bf16_noise(7, "v", 100, 0.02)))
 
     def test_parameters_of_the_real_shapes(self):
-        for name, millions in (("160m", 124.7), ("0.5b", 494.0), ("1.1b", 1100.0)):
+        for name, millions in (("160m", 124.7), ("0.5b", 494.0), ("1.1b", 1100.0), ("1b-a300m", 913.3)):
             self.assertAlmostEqual(make_model.num_parameters(make_model.SHAPES[name]) / 1e6, millions, delta=0.5)
 
 
@@ -90,6 +90,23 @@ class Files(unittest.TestCase):
             rows = [q[i * row:(i + 1) * row] for i in (0, 8, 1, 9)]
             self.assertIn(b"".join(rows), gguf)
             self.assertNotIn(q, gguf)
+
+    def test_experts_are_stacked(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = pathlib.Path(folder)
+            shape = make_model.SHAPES["tiny-moe"]
+            make_model.make("tiny-moe", shape, out, 1, True)
+            data = (out / "tiny-moe" / "model.safetensors").read_bytes()
+            size = struct.unpack("<Q", data[:8])[0]
+            header, body = json.loads(data[8:8 + size]), data[8 + size:]
+            self.assertEqual(json.loads((out / "tiny-moe" / "config.json").read_text())["num_experts"], shape["experts"])
+            gguf = (out / "tiny-moe-bf16.gguf").read_bytes()
+            stack = b"".join(body[slice(*header[f"model.layers.1.mlp.experts.{e}.down_proj.weight"]["data_offsets"])]
+                             for e in range(shape["experts"]))
+            self.assertIn(stack, gguf)
+            self.assertIn(b"blk.1.ffn_down_exps.weight", gguf)
+            names = [name for name, _, _ in make_model.gguf_tensors(shape)]
+            self.assertEqual(len(names), len(set(names)))
 
 
 if __name__ == "__main__":
