@@ -14,6 +14,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/status.h"
@@ -43,7 +44,7 @@ class Backend {
   DType activation_dtype() const { return types_.activation; }
   DType residual_dtype() const { return types_.residual; }
 
-  // For the log: "cpu avx512_bf16 bfloat16, 2 threads".
+  // For the log: "cpu amx bfloat16, 2 threads".
   virtual std::string description() const = 0;
   virtual int num_threads() const = 0;
   // Host work over items [0, num_items) on the backend's threads, in ranges of `grain` items
@@ -101,7 +102,7 @@ class Backend {
 // The definition of every op. Slow; any block size; float32 throughout.
 std::unique_ptr<Backend> MakeReferenceBackend();
 
-enum class CpuIsa { kAuto, kScalar, kAvx2, kAvx512Bf16 };
+enum class CpuIsa { kAuto, kScalar, kAvx2, kAvx512Bf16, kAmx };
 
 struct CpuBackendOptions {
   DType dtype = DType::kBf16;  // compute type: kBf16 or kF32
@@ -155,7 +156,10 @@ bool HasFlashInfer();
 // UNAVAILABLE: built without CUDA, no driver, no device.
 StatusOr<std::unique_ptr<Backend>> MakeCudaBackend(const CudaBackendOptions& options);
 
-// Whether this CPU runs the kernels of `isa` (kAuto: yes).
+// Whether this CPU runs the kernels of `isa` (kAuto: yes). kAmx asks Linux for the use of
+// tiles, which holds for the whole process.
 bool CpuHasIsa(CpuIsa isa);
+// Of "auto", "amx", "avx512_bf16", "avx2", "scalar".
+std::optional<CpuIsa> FindCpuIsa(std::string_view name);
 
 }  // namespace tandem

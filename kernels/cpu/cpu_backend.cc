@@ -1,6 +1,13 @@
 #include "kernels/cpu/cpu_backend.h"
 
+#include <cpuid.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <iterator>
+#include <optional>
+#include <string_view>
 
 #include "kernels/cpu/cpu_pair.h"
 #include "kernels/host_memory.h"
@@ -11,21 +18,35 @@ namespace tandem {
 
 namespace {
 
-const KernelTable* TableOf(CpuIsa isa) {
-  switch (isa) {
-    case CpuIsa::kScalar:
-      return &ScalarKernels();
-    case CpuIsa::kAvx2:
-      return &Avx2Kernels();
-    case CpuIsa::kAvx512Bf16:
-      return &Avx512Bf16Kernels();
-    case CpuIsa::kAuto:
-      break;
+// From the worst to the best. A table may only be asked for where the CPU has its instructions:
+// they may be used to make it.
+struct NamedIsa {
+  CpuIsa isa;
+  const char* name;
+  const KernelTable& (*kernels)();
+};
+constexpr NamedIsa kIsas[] = {{CpuIsa::kScalar, "scalar", ScalarKernels},
+                              {CpuIsa::kAvx2, "avx2", Avx2Kernels},
+                              {CpuIsa::kAvx512Bf16, "avx512_bf16", Avx512Bf16Kernels},
+                              {CpuIsa::kAmx, "amx", AmxKernels}};
+
+// kAuto: of the best that this CPU has.
+const NamedIsa& RowOf(CpuIsa isa) {
+  for (size_t i = std::size(kIsas); i-- > 0;) {
+    if (isa == CpuIsa::kAuto ? CpuHasIsa(kIsas[i].isa) : isa == kIsas[i].isa) return kIsas[i];
   }
-  for (CpuIsa best : {CpuIsa::kAvx512Bf16, CpuIsa::kAvx2}) {
-    if (CpuHasIsa(best)) return TableOf(best);
-  }
-  return &ScalarKernels();
+  return kIsas[0];
+}
+
+// Whether the CPU has tiles and Linux, from 5.16 on, grants their state to this process. Threads
+// and children have the permission too.
+bool AskForTiles() {
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d) == 0) return false;
+  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24, kInt8 = 1u << 25;
+  constexpr unsigned kAll = kBf16 | kTile | kInt8;
+  constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
+  return (d & kAll) == kAll && syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 }
 
 }  // namespace
@@ -38,11 +59,23 @@ bool CpuHasIsa(CpuIsa isa) {
       return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
              __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
              __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+    case CpuIsa::kAmx: {
+      static const bool kHasTiles = CpuHasIsa(CpuIsa::kAvx512Bf16) && AskForTiles();
+      return kHasTiles;
+    }
     case CpuIsa::kAuto:
     case CpuIsa::kScalar:
       break;
   }
   return true;
+}
+
+std::optional<CpuIsa> FindCpuIsa(std::string_view name) {
+  if (name == "auto") return CpuIsa::kAuto;
+  for (const NamedIsa& row : kIsas) {
+    if (name == row.name) return row.isa;
+  }
+  return std::nullopt;
 }
 
 StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& options) {
@@ -52,26 +85,27 @@ StatusOr<std::unique_ptr<Backend>> MakeCpuBackend(const CpuBackendOptions& optio
   }
   if (!CpuHasIsa(options.isa)) {
     return UnavailableError("this CPU lacks the instructions of " +
-                            std::string(TableOf(options.isa)->name));
+                            std::string(RowOf(options.isa).name));
   }
   if (options.num_threads < 0) {
     return InvalidArgumentError("num_threads is " + std::to_string(options.num_threads) +
                                 ", must be 0 (all usable CPUs) or more");
   }
   const int num_threads = options.num_threads == 0 ? NumUsableCpus() : options.num_threads;
-  return std::unique_ptr<Backend>(
-      std::make_unique<CpuBackend>(options.dtype, *TableOf(options.isa), num_threads));
+  return std::unique_ptr<Backend>(std::make_unique<CpuBackend>(
+      options.dtype, RowOf(options.isa).name, RowOf(options.isa).kernels(), num_threads));
 }
 
-CpuBackend::CpuBackend(DType dtype, const KernelTable& table, int num_threads)
+CpuBackend::CpuBackend(DType dtype, const char* isa_name, const KernelTable& table, int num_threads)
     : Backend({dtype, DType::kF32}),
       dtype_(dtype),
+      isa_name_(isa_name),
       table_(table),
       pool_(num_threads),
       ops_(dtype, table, &pool_) {}
 
 std::string CpuBackend::description() const {
-  return std::string("cpu ") + table_.name + " " + std::string(DTypeName(dtype_)) + ", " +
+  return std::string("cpu ") + isa_name_ + " " + std::string(DTypeName(dtype_)) + ", " +
          std::to_string(num_threads()) + (num_threads() == 1 ? " thread" : " threads");
 }
 

@@ -14,7 +14,7 @@ namespace tandem {
 
 class CpuBackend final : public Backend {
  public:
-  CpuBackend(DType dtype, const KernelTable& table, int num_threads);
+  CpuBackend(DType dtype, const char* isa_name, const KernelTable& table, int num_threads);
 
   Device& device() override { return device_; }
   const Device& device() const override { return device_; }
@@ -40,6 +40,7 @@ class CpuBackend final : public Backend {
                                                  WeightFormat format, bool is_gated);
 
   DType dtype_;
+  const char* isa_name_;
   const KernelTable& table_;
   HostDevice device_;
   ComputePool pool_;

@@ -82,7 +82,8 @@ class CpuOps final : public Ops {
   void PackActivations(const LinearInput& input, LinearTask* task);
 
   // Of the integer formats (quantized_linear.cc).
-  void QuantizeActivations(const Tensor& x, const CpuMatrix& weight, LinearTask* task);
+  void QuantizeActivations(const Tensor& x, const RowForm& form, const CpuMatrix& weight,
+                           LinearTask* task);
   void QuantizedEmbedding(const Tensor& out, const Tensor& ids, const CpuMatrix& table,
                           float scale);
 

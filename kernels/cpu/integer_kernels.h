@@ -19,9 +19,10 @@ constexpr int64_t kCodeBytes = int64_t{4} * kPanelColumns;  // of 8 k of a panel
 constexpr int64_t kFusedSteps = 32;
 constexpr int kFusedBytes = kFusedSteps * static_cast<int>(kCodeBytes);
 
-template <class Type>
-void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
-                  bool interleave, uint32_t* units, float* scales, int32_t* sums) {
+// place(r, u): where unit u of row r goes.
+template <class Type, class Place>
+void QuantizeRowsTo(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
+                    float* scales, int32_t* sums, Place place) {
   using Element = typename Type::Element;
   constexpr int64_t kVecUnits = kVecLanes / Int8Type::kStep;
   for (int64_t r = 0; r < rows; ++r) {
@@ -35,8 +36,6 @@ void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_
     const bool is_usable = max <= __FLT_MAX__ && inverse <= __FLT_MAX__;
     scales[r] = is_usable ? max / 127 : max <= __FLT_MAX__ ? 0 : __builtin_nanf("");
 
-    uint32_t* to = interleave ? units + r : units + r * k_units;
-    const int64_t step = interleave ? kTileRows : 1;
     int64_t unit = 0;
     Vec sum = Zero();
     if (is_usable) {
@@ -45,11 +44,23 @@ void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_
         sum = Add(sum, whole);
         uint32_t bytes[kVecUnits];
         StoreBytes(reinterpret_cast<int8_t*>(bytes), whole);
-        for (int64_t u = 0; u < kVecUnits && unit < k_units; ++u) to[step * unit++] = bytes[u];
+        for (int64_t u = 0; u < kVecUnits && unit < k_units; ++u) *place(r, unit++) = bytes[u];
       });
     }
-    while (unit < k_units) to[step * unit++] = 0;
+    while (unit < k_units) *place(r, unit++) = 0;
     sums[r] = static_cast<int32_t>(ReduceAdd(sum));
+  }
+}
+
+template <class Type>
+void QuantizeRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
+                  int64_t height, uint32_t* units, float* scales, int32_t* sums) {
+  const auto interleaved = [&](int64_t r, int64_t u) { return units + u * kTileRows + r; };
+  const auto side_by_side = [&](int64_t r, int64_t u) { return units + r * k_units + u; };
+  if (height > 0) {
+    QuantizeRowsTo<Type>(x, stride, rows, k, k_units, scales, sums, interleaved);
+  } else {
+    QuantizeRowsTo<Type>(x, stride, rows, k, k_units, scales, sums, side_by_side);
   }
 }
 
@@ -206,7 +217,7 @@ inline void FusedInt4Panel(const LinearTask& task, const uint8_t* panel, int64_t
     }
   }
   if (task.terms == nullptr) return;
-  StoreAdapted<Int8Type>(task, 0, task.m, column / kPanelColumns, partial);
+  StoreSums<Int8Type>(task, 0, task.m, column / kPanelColumns, partial);
 }
 
 inline void LinearInt4(const LinearTask& task, int64_t row_begin, int64_t row_end,

@@ -5,7 +5,7 @@
 namespace tandem {
 
 const KernelTable& Avx2Kernels() {
-  static constexpr KernelTable kTable = ListKernels("avx2");
+  static constexpr KernelTable kTable = ListKernels();
   return kTable;
 }
 

@@ -5,7 +5,7 @@
 namespace tandem {
 
 const KernelTable& Avx512Bf16Kernels() {
-  static constexpr KernelTable kTable = ListKernels("avx512_bf16");
+  static constexpr KernelTable kTable = ListKernels();
   return kTable;
 }
 

@@ -5,7 +5,7 @@
 namespace tandem {
 
 const KernelTable& ScalarKernels() {
-  static constexpr KernelTable kTable = ListKernels("scalar");
+  static constexpr KernelTable kTable = ListKernels();
   return kTable;
 }
 

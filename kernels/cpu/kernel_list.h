@@ -20,6 +20,7 @@ template <class Type>
 constexpr TypedKernels ListTypedKernels() {
   return {
       .k_step = Type::kStep,
+      .rows = {kTileRows, kTileRows, 1, kPassRows},
       .pack_rows = PackRows<Type>,
       .quantize_rows = QuantizeRows<Type>,
       .quantize_blocks = QuantizeBlocks<Type>,
@@ -43,13 +44,12 @@ constexpr TypedKernels ListTypedKernels() {
   };
 }
 
-constexpr KernelTable ListKernels(const char* name) {
+constexpr KernelTable ListKernels() {
   return {
-      .name = name,
-      .max_tile_rows = kTileRows,
       .bf16 = ListTypedKernels<Bf16Type>(),
       .f32 = ListTypedKernels<F32Type>(),
-      .int4_rows = 4 * kInt4Rows,
+      .int8_rows = {kTileRows, kTileRows, 1, kPassRows},
+      .int4_rows = {kTileRows, 4 * kInt4Rows, 1, kPassRows},
       .linear_int8 = Linear<Int8Type>,
       .linear_int4 = LinearInt4,
       .linear_blocks = LinearBlocks,

@@ -54,9 +54,23 @@ struct AdapterTerm {
   const float* inputs = nullptr;         // A x
 };
 
+// How a product takes its rows. A packed tile has room for tile_rows rows of units, each filled up
+// with zeros to a multiple of unit_multiple. If that is 1: [units][tile_rows]. Otherwise, of the
+// task's height of tiles: [units / unit_multiple][height][unit_multiple].
+struct RowForm {
+  int tile_rows = 0;      // most rows of a packed tile
+  int direct_rows = 0;    // so many may be read as they lie, more only packed
+  int unit_multiple = 1;  // of rows that are read as they lie, too
+  int pass_rows = 0;      // most rows that share one pass over a panel
+
+  int64_t RowUnits(int64_t k_units) const {
+    return (k_units + unit_multiple - 1) / unit_multiple * unit_multiple;
+  }
+};
+
 // out[m, n] = a[m, :] . weight[n, :] + bias.  weight: panels [n / 64][k_units][64] of units.
-// a, packed: tiles of tile_rows rows, the last may have fewer, each [k_units][max_tile_rows].
-// a, direct (m <= max_tile_rows): row r at a + r * a_stride units.
+// a, packed: tiles of tile_rows rows, the last may have fewer, as RowForm says.
+// a, direct: row r at a + r * a_stride units.
 //
 // Integers: a product is (sum - kInt8Zero * row_sum) * (row_scale * column_scale). An int4 panel is
 // its groups one after another, each 64 bytes factor | zero << 4 of the columns, then the codes
@@ -66,7 +80,7 @@ struct LinearTask {
   const uint32_t* weight = nullptr;
   int64_t first_panel = 0;  // whose units `weight` begins with; of compute types
   const uint32_t* a = nullptr;
-  int64_t a_stride = 0;
+  int64_t a_stride = 0;  // packed: units of a row, filled up
   bool packed = false;
   int64_t tile_rows = 0;
   int64_t m = 0;
@@ -211,17 +225,20 @@ struct AttentionItem {
 struct TypedKernels {
   int k_step;
 
-  // Copies rows [first_row, first_row + rows) of x [., k] into one packed tile.
-  void (*pack_rows)(const void* x, int64_t stride, int64_t rows, int64_t k, uint32_t* tile);
-  // The same as int8, with each row's scale and sum; k_units may be more than k fills. Without
-  // `interleave` a row's units lie side by side.
+  RowForm rows;  // of `linear`
+
+  // Copies rows of x [rows, k] into one packed tile of that height.
+  void (*pack_rows)(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t height,
+                    uint32_t* tile);
+  // The same as int8 for KernelTable::linear_int8, with each row's scale and sum; k_units may be
+  // more than k fills. height 0: a row's units lie side by side.
   void (*quantize_rows)(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t k_units,
-                        bool interleave, uint32_t* units, float* scales, int32_t* sums);
+                        int64_t height, uint32_t* units, float* scales, int32_t* sums);
   // A row as int8 in blocks of 32, with each block's scale and the sums of its halves.
   void (*quantize_blocks)(const void* x, int64_t num_groups, uint32_t* units, float* scales,
                           int32_t* sums);
   // The columns of panels [panel_begin, panel_end) for rows [row_begin, row_end), row_begin a
-  // multiple of tile_rows. partial: room for (row_end - row_begin) * 64 * kPanelsAtOnce floats.
+  // multiple of tile_rows. partial: room for 64 * kPanelsAtOnce floats per row of whole tiles.
   void (*linear)(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
                  int64_t panel_end, float* partial);
 
@@ -254,13 +271,11 @@ struct TypedKernels {
 };
 
 struct KernelTable {
-  const char* name;
-  int max_tile_rows;
   TypedKernels bf16;
   TypedKernels f32;
-  // As TypedKernels::linear. linear_int4 takes up to int4_rows rows directly, more only packed; in
-  // both cases room for kUnpackedUnits units follows `partial`.
-  int int4_rows;
+  // As TypedKernels::linear. For linear_int4 room for kUnpackedUnits units follows `partial`.
+  RowForm int8_rows;
+  RowForm int4_rows;
   void (*linear_int8)(const LinearTask& task, int64_t row_begin, int64_t row_end,
                       int64_t panel_begin, int64_t panel_end, float* partial);
   void (*linear_int4)(const LinearTask& task, int64_t row_begin, int64_t row_end,
@@ -277,6 +292,7 @@ struct KernelTable {
 const KernelTable& ScalarKernels();
 const KernelTable& Avx2Kernels();
 const KernelTable& Avx512Bf16Kernels();
+const KernelTable& AmxKernels();
 
 constexpr int64_t Float8TileBytes(int64_t padded_dim) { return kTileTokens * padded_dim; }
 

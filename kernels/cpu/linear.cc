@@ -9,9 +9,6 @@ namespace tandem {
 
 namespace {
 
-// Most rows that share one pass over a panel: with 1024 units of K they fill most of L2.
-constexpr int64_t kRowsPerBlock = 204;
-
 const void* RowOf(const Tensor& x, int64_t row) { return x.Rows(row, 1).data; }
 
 }  // namespace
@@ -20,13 +17,15 @@ void CpuOps::PackActivations(const LinearInput& input, LinearTask* task) {
   const Tensor& x = input.x;
   const int64_t m = x.rows(), k = x.shape[1];
   const int k_step = kernels().k_step;
+  const RowForm& form = kernels().rows;
+  const int64_t row_units = form.RowUnits(task->k_units);
   const bool has_norm = !input.norm_weight.empty(), is_f32 = x.dtype == DType::kF32;
   auto norm = [&](int64_t row, void* to) {
     kernels().rms_norm(RowOf(x, row), is_f32, input.norm_weight.Data<float>(), input.epsilon, k, to,
                        dtype_ == DType::kF32);
   };
-  task->packed =
-      m > table_.max_tile_rows || k % k_step != 0 || (!has_norm && x.row_stride % k_step != 0);
+  task->packed = m > form.direct_rows || k % (k_step * form.unit_multiple) != 0 ||
+                 (!has_norm && x.row_stride % k_step != 0);
   if (!task->packed && !has_norm) {
     task->a = static_cast<const uint32_t*>(x.data);
     task->a_stride = x.row_stride / k_step;
@@ -34,10 +33,10 @@ void CpuOps::PackActivations(const LinearInput& input, LinearTask* task) {
   }
   const int64_t tile_rows = task->tile_rows;
   const int64_t num_tiles = (m + tile_rows - 1) / tile_rows;
-  const int64_t tile_units = table_.max_tile_rows * task->k_units;
+  const int64_t tile_units = form.tile_rows * row_units;
   uint32_t* to = PackedRows(num_tiles * tile_units);
   task->a = to;
-  task->a_stride = task->k_units;
+  task->a_stride = row_units;
   if (!task->packed) {
     for (int64_t row = 0; row < m; ++row) norm(row, to + row * task->k_units);
     return;
@@ -52,7 +51,7 @@ void CpuOps::PackActivations(const LinearInput& input, LinearTask* task) {
               for (int64_t r = 0; has_norm && r < rows; ++r) norm(row + r, normed + r * row_bytes);
               kernels().pack_rows(has_norm ? normed : RowOf(x, row),
                                   has_norm ? task->k_units * k_step : x.row_stride, rows, k,
-                                  to + tile * tile_units);
+                                  tile_rows, to + tile * tile_units);
             }
           });
 }
@@ -107,8 +106,11 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
   task.terms = terms;
   task.terms_are_f32 = dtype_ == DType::kF32;
   if (matrix.blocks() != nullptr) return RunBlockLinear(input.x, matrix, task);
+  const RowForm& form = matrix.format() == WeightFormat::kCompute ? kernels().rows
+                        : matrix.format() == WeightFormat::kInt8  ? table_.int8_rows
+                                                                  : table_.int4_rows;
   // Tiles of nearly equal height: a low one does little work per weight it loads.
-  const int64_t num_tiles = (task.m + table_.max_tile_rows - 1) / table_.max_tile_rows;
+  const int64_t num_tiles = (task.m + form.tile_rows - 1) / form.tile_rows;
   task.tile_rows = (task.m + num_tiles - 1) / num_tiles;
   auto kernel = kernels().linear;
   int64_t room = 0;  // floats that the kernel needs besides its sums
@@ -116,7 +118,7 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
     PackActivations(input, &task);
     room = coded != nullptr ? task.k_units * kPanelColumns : 0;
   } else {
-    QuantizeActivations(input.x, matrix, &task);
+    QuantizeActivations(input.x, form, matrix, &task);
     const bool is_int8 = matrix.format() == WeightFormat::kInt8;
     kernel = is_int8 ? table_.linear_int8 : table_.linear_int4;
     room = is_int8 ? 0 : kUnpackedUnits;
@@ -124,7 +126,7 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
 
   // Row blocks outermost: all panels pass over a block of rows that stays in cache. Blocks of equal
   // size: a low one would walk all weights for a few rows.
-  const int64_t row_blocks = (task.m + kRowsPerBlock - 1) / kRowsPerBlock;
+  const int64_t row_blocks = (task.m + form.pass_rows - 1) / form.pass_rows;
   const int64_t block_rows = (num_tiles + row_blocks - 1) / row_blocks * task.tile_rows;
   const int64_t panels = matrix.num_panels();
   // 256 bytes of a panel per unit at about 40 bytes/ns, or 128 multiplications per row at 256/ns.

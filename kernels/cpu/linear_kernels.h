@@ -19,6 +19,8 @@ namespace {
 #define TANDEM_UNROLL _Pragma("GCC unroll 16")
 
 constexpr int64_t kFewRows = 96;  // more rows walk blocks that stay in L2
+// With 1024 units of K they fill most of an L2 of 1 MiB.
+constexpr int kPassRows = 204;
 
 // How far ahead of its use a step's line is prefetched when there is only one tile: 4 KiB.
 constexpr int kPrefetchSteps = 16;
@@ -116,10 +118,11 @@ inline __attribute__((always_inline)) void StoreOutput(const LinearTask& task, i
   Put(task, row, column, count, Finished<Type>(task, row, column, count, value));
 }
 
-// What StoreOutput does, with the rows' terms, for the sums of a tile, [rows][64], of one panel.
+// What StoreOutput does, with the rows' terms if there are any, for the sums of a tile, [rows][64],
+// of one panel.
 template <class Type>
-void StoreAdapted(const LinearTask& task, int64_t row, int64_t rows, int64_t panel,
-                  const float* sums) {
+void StoreSums(const LinearTask& task, int64_t row, int64_t rows, int64_t panel,
+               const float* sums) {
   for (int64_t r = row; r < row + rows; ++r) {
     for (int v = 0; v < kPanelColumns; v += kVecLanes) {
       const int64_t column = panel * kPanelColumns + v;
@@ -128,7 +131,7 @@ void StoreAdapted(const LinearTask& task, int64_t row, int64_t rows, int64_t pan
       const int64_t count = left < kVecLanes ? left : kVecLanes;
       Vec value = Load(sums + (r - row) * kPanelColumns + v);
       value = Finished<Type>(task, r, column, count, value);
-      if (task.terms[r].strips != nullptr) {
+      if (task.terms != nullptr && task.terms[r].strips != nullptr) {
         value = Add(value, TermOf(task, r, column / kVecLanes));
       }
       Put(task, r, column, count, value);
@@ -138,10 +141,10 @@ void StoreAdapted(const LinearTask& task, int64_t row, int64_t rows, int64_t pan
 
 // out = activation(gate) * up of one tile: sums, [rows][64], as GateKind says.
 template <class Out>
-void StoreGated(const LinearTask& task, int64_t row, int rows, int64_t column, const float* sums,
-                Out* out) {
+void StoreGated(const LinearTask& task, int64_t row, int64_t rows, int64_t column,
+                const float* sums, Out* out) {
   constexpr int kHalf = kPanelColumns / 2;
-  for (int r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < rows; ++r) {
     for (int v = 0; v < kHalf; v += kVecLanes) {
       const int64_t left = task.n - column - v;
       if (left <= 0) break;
@@ -160,6 +163,19 @@ void StoreGated(const LinearTask& task, int64_t row, int rows, int64_t column, c
       const Vec activated = task.gate == GateKind::kSilu ? Silu(gate) : Gelu(gate);
       StoreN(out + (row + r) * task.out_stride + column + v, Mul(activated, up), count);
     }
+  }
+}
+
+// The outputs of a tile from its sums in memory, [rows][64], of one panel.
+template <class Type>
+void StoreTile(const LinearTask& task, int64_t row, int64_t rows, int64_t panel,
+               const float* sums) {
+  if (task.gate == GateKind::kNone) return StoreSums<Type>(task, row, rows, panel, sums);
+  const int64_t column = panel * (kPanelColumns / 2);
+  if (task.out_kind == OutKind::kBf16) {
+    StoreGated(task, row, rows, column, sums, static_cast<uint16_t*>(task.out));
+  } else {
+    StoreGated(task, row, rows, column, sums, static_cast<float*>(task.out));
   }
 }
 
@@ -197,13 +213,7 @@ void PanelTile(const LinearTask& task, const uint32_t* a, const uint32_t* w, int
     }
   }
   if (!is_last || !stores_sums) return;
-  if (!is_gated) return StoreAdapted<Type>(task, row, kRows, panel, partial);
-  const int64_t column = panel * (kPanelColumns / 2);
-  if (task.out_kind == OutKind::kBf16) {
-    StoreGated(task, row, kRows, column, partial, static_cast<uint16_t*>(task.out));
-  } else {
-    StoreGated(task, row, kRows, column, partial, static_cast<float*>(task.out));
-  }
+  StoreTile<Type>(task, row, kRows, panel, partial);
 }
 
 // One block of a panel against all tiles of a block of rows. The first tiles together prefetch the
@@ -290,7 +300,8 @@ void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t 
 }
 
 template <class Type>
-void PackRows(const void* x, int64_t stride, int64_t rows, int64_t k, uint32_t* tile) {
+void PackRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t /*height*/,
+              uint32_t* tile) {
   using Element = typename Type::Element;
   auto row = [&](int64_t r) { return static_cast<const Element*>(x) + r * stride; };
   const int64_t units = (k + Type::kStep - 1) / Type::kStep;

@@ -90,27 +90,27 @@ StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const MatrixSour
       n, k, is_gated, shape.k_units, std::move(units), format, std::move(scales)));
 }
 
-void CpuOps::QuantizeActivations(const Tensor& x, const CpuMatrix& weight, LinearTask* task) {
+void CpuOps::QuantizeActivations(const Tensor& x, const RowForm& form, const CpuMatrix& weight,
+                                 LinearTask* task) {
   const int64_t m = x.rows();
-  const int64_t k_units = task->k_units;
-  const bool is_int8 = weight.format() == WeightFormat::kInt8;
-  task->packed = m > (is_int8 ? table_.max_tile_rows : table_.int4_rows);
-  task->a_stride = k_units;
+  task->packed = m > form.direct_rows;
+  const int64_t row_units = form.RowUnits(task->k_units);
+  task->a_stride = row_units;
   task->column_scale = weight.scales();
   task->group_steps = GroupSize(weight.format()) / kCodeSteps;
   // The units, then each row's scale and sum.
   const int64_t tile_rows = task->packed ? task->tile_rows : 1;
-  const int64_t tile_units = (task->packed ? table_.max_tile_rows : 1) * k_units;
+  const int64_t tile_units = (task->packed ? form.tile_rows : 1) * row_units;
   const int64_t num_tiles = (m + tile_rows - 1) / tile_rows;
   uint32_t* units = PackedRows(num_tiles * tile_units + 2 * m);
   auto* scales = reinterpret_cast<float*>(units + num_tiles * tile_units);
   auto* sums = reinterpret_cast<int32_t*>(scales + m);
-  ForEach(num_tiles, tile_rows * k_units / 2, [&](int64_t begin, int64_t end, int) {
+  ForEach(num_tiles, tile_rows * row_units / 2, [&](int64_t begin, int64_t end, int) {
     for (int64_t tile = begin; tile < end; ++tile) {
       const int64_t row = tile * tile_rows;
       kernels().quantize_rows(x.Rows(row, 1).data, x.row_stride, std::min(tile_rows, m - row),
-                              x.shape[1], k_units, task->packed, units + tile * tile_units,
-                              scales + row, sums + row);
+                              x.shape[1], row_units, task->packed ? tile_rows : 0,
+                              units + tile * tile_units, scales + row, sums + row);
     }
   });
   task->a = units;

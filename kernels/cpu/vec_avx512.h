@@ -1,9 +1,9 @@
 #pragma once
 
-// Sixteen float lanes in one zmm register. Included by isa_avx512_bf16.cc only: everything lives in
-// an unnamed namespace, so that the linker cannot put a function compiled with these flags in place
-// of another object's. The three vec_*.h have the same names; the code above them decides the lanes
-// and the order of operations of an op, equal for full and partial vectors.
+// Sixteen float lanes in one zmm register. Included by isa_avx512_bf16.cc and isa_amx.cc:
+// everything lives in an unnamed namespace, so that the linker cannot put a function compiled with
+// these flags in place of another object's. The three vec_*.h have the same names; the code above
+// them decides the lanes and the order of operations of an op, equal for full and partial vectors.
 
 #include <immintrin.h>
 

@@ -35,8 +35,11 @@ int NumThreads() {
 }
 
 Backend& BackendFor(DType dtype) {
-  static auto bf16 = MakeCpuBackend({.dtype = DType::kBf16, .num_threads = NumThreads()}).value();
-  static auto f32 = MakeCpuBackend({.dtype = DType::kF32, .num_threads = NumThreads()}).value();
+  const auto make = [](DType type) {
+    return MakeCpuBackend({.dtype = type, .num_threads = NumThreads(), .isa = BenchIsa()}).value();
+  };
+  static auto bf16 = make(DType::kBf16);
+  static auto f32 = make(DType::kF32);
   return dtype == DType::kBf16 ? *bf16 : *f32;
 }
 

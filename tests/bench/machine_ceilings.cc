@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
+#include <optional>
 #include <vector>
 
-#include "kernels/backend.h"
+#include "common/check.h"
 #include "kernels/compute_pool.h"
 
 namespace tandem {
@@ -83,6 +85,41 @@ __attribute__((target("avx512f,avx512vnni"))) float PeakInt8() {
 #pragma GCC unroll 24
   for (auto& s : sum) total += static_cast<float>(s[0]);
   return total;
+}
+
+// Full tiles: four sums, as in the micro-kernel, on numbers that are 0.
+struct alignas(64) FullTiles {
+  uint8_t palette = 1;
+  uint8_t start_row = 0;
+  uint8_t reserved[14] = {};
+  uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+
+__attribute__((target("amx-tile,amx-bf16"))) float PeakBf16Tiles() {
+  static constexpr FullTiles kShape;
+  _tile_loadconfig(&kShape);
+  for (int64_t i = 0; i < kLoopSteps; ++i) {
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 4, 7);
+    _tile_dpbf16ps(2, 5, 6);
+    _tile_dpbf16ps(3, 5, 7);
+  }
+  _tile_release();
+  return 0;
+}
+
+__attribute__((target("amx-tile,amx-int8"))) float PeakInt8Tiles() {
+  static constexpr FullTiles kShape;
+  _tile_loadconfig(&kShape);
+  for (int64_t i = 0; i < kLoopSteps; ++i) {
+    _tile_dpbsud(0, 4, 6);
+    _tile_dpbsud(1, 4, 7);
+    _tile_dpbsud(2, 5, 6);
+    _tile_dpbsud(3, 5, 7);
+  }
+  _tile_release();
+  return 0;
 }
 
 __attribute__((target("avx512f"))) float PeakFloat512() {
@@ -169,15 +206,36 @@ MachineCeilings MeasureCeilings(int num_threads) {
   } else if (CpuHasIsa(CpuIsa::kAvx2)) {
     result.float_flops_per_second = FlopsPerSecond(pool, PeakFloat256, 12 * 8 * 2);
   }
+  if (CpuHasIsa(CpuIsa::kAmx)) {
+    result.vector_bf16_flops_per_second = result.bf16_flops_per_second;
+    result.vector_int8_ops_per_second = result.int8_ops_per_second;
+    result.bf16_flops_per_second = FlopsPerSecond(pool, PeakBf16Tiles, 4 * 16 * 16 * 32 * 2);
+    result.int8_ops_per_second = FlopsPerSecond(pool, PeakInt8Tiles, 4 * 16 * 16 * 64 * 2);
+  }
   return result;
 }
 
+CpuIsa BenchIsa() {
+  const char* const name = std::getenv("TANDEM_BENCH_ISA");
+  if (name == nullptr) return CpuIsa::kAuto;
+  const std::optional<CpuIsa> isa = FindCpuIsa(name);
+  CHECK(isa.has_value()) << "TANDEM_BENCH_ISA is " << name;
+  return *isa;
+}
+
 std::string ToString(const MachineCeilings& ceilings) {
-  char text[200];
-  std::snprintf(text, sizeof(text),
-                "DRAM read %.1f GB/s, int8 %.0f GOP/s, bf16 %.0f GFLOP/s, float32 %.0f GFLOP/s",
-                ceilings.read_bytes_per_second / 1e9, ceilings.int8_ops_per_second / 1e9,
-                ceilings.bf16_flops_per_second / 1e9, ceilings.float_flops_per_second / 1e9);
+  char text[300];
+  int size =
+      std::snprintf(text, sizeof(text),
+                    "DRAM read %.1f GB/s, int8 %.0f GOP/s, bf16 %.0f GFLOP/s, float32 %.0f GFLOP/s",
+                    ceilings.read_bytes_per_second / 1e9, ceilings.int8_ops_per_second / 1e9,
+                    ceilings.bf16_flops_per_second / 1e9, ceilings.float_flops_per_second / 1e9);
+  if (ceilings.vector_bf16_flops_per_second > 0) {
+    std::snprintf(text + size, sizeof(text) - static_cast<size_t>(size),
+                  "; on vectors instead of tiles: int8 %.0f GOP/s, bf16 %.0f GFLOP/s",
+                  ceilings.vector_int8_ops_per_second / 1e9,
+                  ceilings.vector_bf16_flops_per_second / 1e9);
+  }
   return text;
 }
 

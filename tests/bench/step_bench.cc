@@ -4,6 +4,7 @@
 
 #include "common/random.h"
 #include "engine_core/models/registry.h"
+#include "tests/bench/machine_ceilings.h"
 
 namespace tandem {
 
@@ -29,7 +30,8 @@ StepBench::StepBench(const ModelShape& shape, int num_threads, WeightFormats for
                     .max_model_len = kMaxModelLen,
                     .vocab_size = static_cast<int32_t>(config_.vocab_size)};
   auto backend = std::make_unique<TimedBackend>(
-      MakeCpuBackend({.dtype = DType::kBf16, .num_threads = num_threads}).value());
+      MakeCpuBackend({.dtype = DType::kBf16, .num_threads = num_threads, .isa = BenchIsa()})
+          .value());
   backend_ = backend.get();
   const auto weights = MakeDummyWeights(1);
   auto model =

@@ -1,5 +1,7 @@
 #include "tests/support/kernels/kernel_cases.h"
 
+#include <cstdio>
+
 namespace tandem {
 
 std::vector<BackendCase> BackendCases() {
@@ -7,8 +9,11 @@ std::vector<BackendCase> BackendCases() {
   for (DType dtype : {DType::kBf16, DType::kF32}) {
     for (auto [isa, name] :
          {std::pair{CpuIsa::kScalar, "scalar "}, std::pair{CpuIsa::kAvx2, "avx2 "},
-          std::pair{CpuIsa::kAvx512Bf16, "avx512_bf16 "}}) {
-      if (!CpuHasIsa(isa)) continue;
+          std::pair{CpuIsa::kAvx512Bf16, "avx512_bf16 "}, std::pair{CpuIsa::kAmx, "amx "}}) {
+      if (!CpuHasIsa(isa)) {
+        if (dtype == DType::kBf16) std::fprintf(stderr, "this CPU lacks %s: not tested\n", name);
+        continue;
+      }
       const auto make = [dtype, chosen = isa](int num_threads) {
         return MakeCpuBackend({.dtype = dtype, .num_threads = num_threads, .isa = chosen}).value();
       };
