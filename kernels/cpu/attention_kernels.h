@@ -282,16 +282,65 @@ __attribute__((noinline)) void StoreScaled(const float* sums, float factor, int6
   });
 }
 
+// The two products of a step, for all rows that see its tiles.
 template <class Type>
+struct VectorProducts {
+  // The rows that the scratch needs room for, and whether every row needs its weights of a step.
+  static int RoomRows(int rows) { return rows; }
+  static constexpr bool kReadsAllWeights = false;
+
+  VectorProducts(int /*rows*/, int64_t /*dim*/) {}
+
+  void Scores(const AttentionScratch<Type>& scratch, const StepTile* tiles, int num_tiles, int rows,
+              int64_t dim) const {
+    const int64_t q_units = dim / Type::kStep;
+    for (int row0 = 0; row0 < rows; row0 += kTileRows) {
+      const int row1 = row0 + kTileRows < rows ? row0 + kTileRows : rows;
+      ForEachRun(tiles, num_tiles, row0, row1, kScoreTiles,
+                 [&](int begin, int end, const StepTile* first, int run) {
+                   const auto* q = reinterpret_cast<const uint32_t*>(scratch.q + begin * dim);
+                   float* scores = scratch.scores + begin * kStepTokens;
+                   WithRows(end - begin, [&]<int kRows>() {
+                     if (run == kScoreTiles) {
+                       TileScores<Type, kRows, kScoreTiles>(q, q_units, first, scores);
+                     } else {
+                       TileScores<Type, kRows, 1>(q, q_units, first, scores);
+                     }
+                   });
+                 });
+    }
+  }
+
+  void Values(const AttentionScratch<Type>& scratch, const StepTile* tiles, int num_tiles, int rows,
+              int64_t dim) const {
+    for (int row0 = 0; row0 < rows; row0 += kTileRows) {
+      const int row1 = row0 + kTileRows < rows ? row0 + kTileRows : rows;
+      ForEachRun(tiles, num_tiles, row0, row1, kStepTiles,
+                 [&](int begin, int end, const StepTile* first, int run) {
+                   const auto* weights = scratch.weights + begin * kStepTokens;
+                   float* sums = scratch.sums + begin * dim;
+                   WithRows(end - begin, [&]<int kRows>() {
+                     if (first->valid == kTileTokens) {
+                       TileValuesAllColumns<Type, kRows, false>(weights, first, run, dim, sums);
+                     } else {
+                       TileValuesAllColumns<Type, kRows, true>(weights, first, run, dim, sums);
+                     }
+                   });
+                 });
+    }
+  }
+};
+
+template <class Type, class Products = VectorProducts<Type>>
 void Attention(const AttentionTask& task, const AttentionItem& item, int part, float* memory) {
   using Element = typename Type::Element;
   const int group = task.heads_at_once;
   const int kv_head = part * group * task.num_kv_heads / task.num_heads;
   const int rows = item.num_queries * group;
   const int dim = task.padded_dim;
-  const int64_t q_units = dim / Type::kStep;
-  const int64_t tile_units = int64_t{kTileTokens} * q_units;
-  const AttentionScratch<Type> scratch(memory, rows, dim);
+  const int64_t tile_units = int64_t{kTileTokens} * dim / Type::kStep;
+  const AttentionScratch<Type> scratch(memory, Products::RoomRows(rows), dim);
+  const Products products(rows, dim);
   const int last_position = item.first_position + item.num_queries - 1;
 
   auto head_of_row = [&](int row) { return part * group + row % group; };
@@ -405,26 +454,16 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
       ++num_tiles;
     }
 
-    for (int row0 = 0; row0 < rows; row0 += kTileRows) {
-      const int row1 = row0 + kTileRows < rows ? row0 + kTileRows : rows;
-      ForEachRun(tiles, num_tiles, row0, row1, kScoreTiles,
-                 [&](int begin, int end, const StepTile* first, int run) {
-                   const auto* q =
-                       reinterpret_cast<const uint32_t*>(scratch.q + int64_t{begin} * dim);
-                   float* scores = scratch.scores + begin * kStepTokens;
-                   WithRows(end - begin, [&]<int kRows>() {
-                     if (run == kScoreTiles) {
-                       TileScores<Type, kRows, kScoreTiles>(q, q_units, first, scores);
-                     } else {
-                       TileScores<Type, kRows, 1>(q, q_units, first, scores);
-                     }
-                   });
-                 });
-    }
+    products.Scores(scratch, tiles, num_tiles, rows, dim);
     for (int row = 0; row < rows; ++row) {
       const int position = item.first_position + row / group;
       const int begin = first_key(position) - step, end = last_key(position) + 1 - step;
-      if (end <= 0 || begin >= kStepTokens) continue;
+      if (end <= 0 || begin >= kStepTokens) {
+        if constexpr (Products::kReadsAllWeights) {
+          __builtin_memset(scratch.weights + row * kStepTokens, 0, kStepTokens * sizeof(Element));
+        }
+        continue;
+      }
       const float slope = task.slopes == nullptr ? 0 : task.slopes[head_of_row(row)];
       if (begin <= 0 && end >= kStepTokens) {
         SoftmaxStep<Type, true>(task, scratch, row, begin, kStepTokens, slope, step - position);
@@ -432,21 +471,7 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
         SoftmaxStep<Type, false>(task, scratch, row, begin, end, slope, step - position);
       }
     }
-    for (int row0 = 0; row0 < rows; row0 += kTileRows) {
-      const int row1 = row0 + kTileRows < rows ? row0 + kTileRows : rows;
-      ForEachRun(tiles, num_tiles, row0, row1, kStepTiles,
-                 [&](int begin, int end, const StepTile* first, int run) {
-                   const auto* weights = scratch.weights + begin * kStepTokens;
-                   float* sums = scratch.sums + int64_t{begin} * dim;
-                   WithRows(end - begin, [&]<int kRows>() {
-                     if (first->valid == kTileTokens) {
-                       TileValuesAllColumns<Type, kRows, false>(weights, first, run, dim, sums);
-                     } else {
-                       TileValuesAllColumns<Type, kRows, true>(weights, first, run, dim, sums);
-                     }
-                   });
-                 });
-    }
+    products.Values(scratch, tiles, num_tiles, rows, dim);
   }
 
   for (int row = 0; row < rows; ++row) {

@@ -1,5 +1,6 @@
 #include "kernels/cpu/vec_avx512.h"
 // After the vectors.
+#include "kernels/cpu/amx_attention.h"
 #include "kernels/cpu/amx_linear.h"
 
 namespace tandem {
@@ -11,6 +12,7 @@ const KernelTable& AmxKernels() {
     table.bf16.rows = kTiledRows;
     table.bf16.pack_rows = PackTiledRows<Bf16Type>;
     table.bf16.linear = TiledLinear<Bf16Tiles>;
+    table.bf16.attention = Attention<Bf16Type, TiledProducts>;
     table.int8_rows = kTiledRows;
     table.linear_int8 = TiledLinear<Int8Tiles>;
     table.int4_rows = kTiledRows;
