@@ -291,26 +291,29 @@ void BlockTiles(const BlockTask& task, const LinearTask& output, const BlockRun&
 }
 
 // All rows against a run; later ones find it in a cache.
-template <int kParts, Offsets kOffsets>
-void BlockRows(const BlockTask& task, const LinearTask& output, const BlockRun& run,
-               int64_t row_begin, int64_t row_end, int64_t column, float* sums) {
-  const int64_t rows = row_end - row_begin;
-  const int64_t num_tiles = (rows + kMostRows<kParts> - 1) / kMostRows<kParts>;
-  const int64_t tile_rows = (rows + num_tiles - 1) / num_tiles;
-  for (int64_t row = row_begin; row < row_end; row += tile_rows) {
-    const int64_t count = row_end - row < tile_rows ? row_end - row : tile_rows;
-    float* const row_sums = sums + (row - row_begin) * kPanelColumns;
-    if (row == row_begin) {
-      BlockTiles<kParts, kOffsets, kPrefetchWeights>(task, output, run, row, count, column,
-                                                     row_sums);
-    } else {
-      BlockTiles<kParts, kOffsets, false>(task, output, run, row, count, column, row_sums);
+struct VectorBlocks {
+  template <int kParts, Offsets kOffsets>
+  static void Rows(const BlockTask& task, const LinearTask& output, const BlockRun& run,
+                   int64_t row_begin, int64_t row_end, int64_t column, float* sums) {
+    const int64_t rows = row_end - row_begin;
+    const int64_t num_tiles = (rows + kMostRows<kParts> - 1) / kMostRows<kParts>;
+    const int64_t tile_rows = (rows + num_tiles - 1) / num_tiles;
+    for (int64_t row = row_begin; row < row_end; row += tile_rows) {
+      const int64_t count = row_end - row < tile_rows ? row_end - row : tile_rows;
+      float* const row_sums = sums + (row - row_begin) * kPanelColumns;
+      if (row == row_begin) {
+        BlockTiles<kParts, kOffsets, kPrefetchWeights>(task, output, run, row, count, column,
+                                                       row_sums);
+      } else {
+        BlockTiles<kParts, kOffsets, false>(task, output, run, row, count, column, row_sums);
+      }
     }
   }
-}
+};
 
-inline void RunOfPanel(const BlockTask& task, const BlockPanel& panel, BlockRun run,
-                       int64_t row_begin, int64_t row_end, float* sums, uint32_t* room) {
+template <class Blocks>
+void RunOfPanel(const BlockTask& task, const BlockPanel& panel, BlockRun run, int64_t row_begin,
+                int64_t row_end, float* sums, uint32_t* room) {
   const BlockPanelShape& shape = *panel.shape;
   const int64_t groups_of_block = shape.format.size / kGroupWeights;
   auto* const scales = reinterpret_cast<float*>(room + kManyGroups * kGroupWords);
@@ -338,7 +341,8 @@ inline void RunOfPanel(const BlockTask& task, const BlockPanel& panel, BlockRun 
   LinearTask output = task.output;
   output.n = panel.column + panel.num_columns;
   const auto rows = [&]<int kParts, Offsets kOffsets>() {
-    BlockRows<kParts, kOffsets>(task, output, run, row_begin, row_end, panel.column, sums);
+    Blocks::template Rows<kParts, kOffsets>(task, output, run, row_begin, row_end, panel.column,
+                                            sums);
   };
   const bool has_offsets = shape.has_offset, has_zeros = shape.format.has_zeros();
   if (shape.kernel_group() == 16) {
@@ -352,8 +356,9 @@ inline void RunOfPanel(const BlockTask& task, const BlockPanel& panel, BlockRun 
 
 // The columns of panels [panel_begin, panel_end) for rows [row_begin, row_end); room: BlockRoom of
 // these rows, 64-byte aligned.
-inline void LinearBlocks(const BlockTask& task, int64_t row_begin, int64_t row_end,
-                         int64_t panel_begin, int64_t panel_end, float* room) {
+template <class Blocks>
+void LinearBlocks(const BlockTask& task, int64_t row_begin, int64_t row_end, int64_t panel_begin,
+                  int64_t panel_end, float* room) {
   const int64_t rows = row_end - row_begin;
   const int64_t most = rows <= kFewRows ? kFewGroups : kManyGroups;
   auto* const units = reinterpret_cast<uint32_t*>(room + rows * kPanelColumns);
@@ -364,7 +369,7 @@ inline void LinearBlocks(const BlockTask& task, int64_t row_begin, int64_t row_e
       run.count = task.num_groups - first < most ? task.num_groups - first : most;
       run.is_first = first == 0;
       run.is_last = first + run.count == task.num_groups;
-      RunOfPanel(task, task.panels[p], run, row_begin, row_end, room, units);
+      RunOfPanel<Blocks>(task, task.panels[p], run, row_begin, row_end, room, units);
     }
   }
 }

@@ -1,6 +1,7 @@
 #include "kernels/cpu/vec_avx512.h"
 // After the vectors.
 #include "kernels/cpu/amx_attention.h"
+#include "kernels/cpu/amx_blocks.h"
 #include "kernels/cpu/amx_linear.h"
 
 namespace tandem {
@@ -18,6 +19,7 @@ const KernelTable& AmxKernels() {
     table.int4_rows = kTiledRows;
     table.int4_rows.direct_rows = Avx512Bf16Kernels().int4_rows.direct_rows;
     table.linear_int4 = TiledInt4;
+    table.linear_blocks = TiledLinearBlocks;
     table.bf16.quantize_rows = QuantizeTiledRows<Bf16Type>;
     table.f32.quantize_rows = QuantizeTiledRows<F32Type>;
     return table;

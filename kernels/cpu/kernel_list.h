@@ -52,7 +52,7 @@ constexpr KernelTable ListKernels() {
       .int4_rows = {kTileRows, 4 * kInt4Rows, 1, kPassRows},
       .linear_int8 = Linear<Int8Type>,
       .linear_int4 = LinearInt4,
-      .linear_blocks = LinearBlocks,
+      .linear_blocks = LinearBlocks<VectorBlocks>,
       .route_top_k = RouteTopK,
       .soft_cap = SoftCap,
   };
