@@ -153,12 +153,29 @@ Status FollowKvScheme(const EngineConfig& config, const ModelConfig& model, Engi
   return OkStatus();
 }
 
+Status SetIsa(const EngineConfig& config, EngineSetup* setup) {
+  const std::string& name = config.cpu_isa;
+  if (name == "auto") return OkStatus();
+  if (setup->device != "cpu") {
+    return InvalidArgumentError("--cpu-isa " + name + ": is for --device cpu, this is " +
+                                setup->device);
+  }
+  const CpuIsa isa = FindCpuIsa(name).value();
+  if (!CpuHasIsa(isa)) {
+    return InvalidArgumentError("--cpu-isa " + name +
+                                ": this CPU lacks it, or the system does not permit its use");
+  }
+  setup->backend.isa = isa;
+  return OkStatus();
+}
+
 Status SetDevice(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   setup->device = config.device;
   if (config.device == "auto") setup->device = HasCudaDevice() ? "cuda" : "cpu";
   const bool is_cpu = setup->device == "cpu", is_reference = setup->device == "reference";
   setup->backend.dtype = config.dtype == "float32" || is_reference ? DType::kF32 : DType::kBf16;
   setup->backend.num_threads = static_cast<int>(config.threads);
+  RETURN_IF_ERROR(SetIsa(config, setup));
   ASSIGN_OR_RETURN(setup->runner.kv_format,
                    KvFormatOf(config.kv_cache_dtype, setup->backend.dtype));
   if (config.kv_cache_dtype == "auto") RETURN_IF_ERROR(FollowKvScheme(config, model, setup));

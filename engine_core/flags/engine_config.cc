@@ -49,6 +49,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"logprobs-mode", &c.logprobs_mode, "Logprobs of the model's logits, or after masks, bias, penalties, temperature and filters; or the logits themselves", {.choices = {"raw_logprobs", "raw_logits", "processed_logprobs", "processed_logits"}}},
 
       {"device", &c.device, "auto: cuda if there is such a device, else cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "cuda", "reference"}}},
+      {"cpu-isa", &c.cpu_isa, "cpu: instruction set of the kernels, whose results differ in their last bits; auto: the best that this CPU and its system have", {.choices = {"auto", "amx", "avx512_bf16", "avx2", "scalar"}}},
       {"threads", &c.threads, "Compute threads; 0: one for each CPU this process may use", {.min = 0, .max = 1024}},
       {"tensor-parallel-size", &c.tensor_parallel_size, "cpu: processes that share each layer of the model, each with its rows of the matrices. Outputs stay the same", {.min = 1, .max = 64, .short_name = "tp"}},
       {"pipeline-parallel-size", &c.pipeline_parallel_size, "cpu: stages of layers, each a process (or as many as --tensor-parallel-size) of its own, with as many steps under way. Outputs stay the same", {.min = 1, .max = 8, .short_name = "pp"}},

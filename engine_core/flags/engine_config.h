@@ -37,6 +37,7 @@ struct EngineConfig {
   // device
   std::string device = "auto";
   int64_t threads = 0;
+  std::string cpu_isa = "auto";
   int64_t tensor_parallel_size = 1;
   int64_t pipeline_parallel_size = 1;
   bool enable_expert_parallel = false;

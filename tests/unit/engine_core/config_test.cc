@@ -131,6 +131,28 @@ TEST_CASE("engine config: what cannot give its memory back is refused beside --e
              Contains("--enable-sleep-mode") && Contains("--enable-lora"));
 }
 
+TEST_CASE("engine config: the choice of an instruction set") {
+  const auto on_cpu = [](const std::string& name) {
+    return MakeSetup(ParseOk({"model", "--device", "cpu", "--cpu-isa", name}), SmallModel());
+  };
+  CHECK(on_cpu("auto")->backend.isa == CpuIsa::kAuto);
+  CHECK(on_cpu("scalar")->backend.isa == CpuIsa::kScalar);
+  for (const auto& [name, isa] :
+       {std::pair{"amx", CpuIsa::kAmx}, std::pair{"avx512_bf16", CpuIsa::kAvx512Bf16},
+        std::pair{"avx2", CpuIsa::kAvx2}}) {
+    CAPTURE(name);
+    const auto setup = on_cpu(name);
+    CHECK(setup.ok() == CpuHasIsa(isa));
+    if (setup.ok()) {
+      CHECK(setup->backend.isa == isa);
+    } else {
+      CHECK_THAT(setup.status().message(), Contains("--cpu-isa " + std::string(name)));
+    }
+  }
+  CHECK_THAT(SetupError({"model", "--device", "reference", "--cpu-isa", "scalar"}),
+             Contains("--cpu-isa scalar") && Contains("reference"));
+}
+
 TEST_CASE("engine config: the choice of attention kernels") {
   ModelConfig model = SmallModel();
   model.head_dim = 128;
