@@ -57,6 +57,8 @@ python_test_classes(workers integration/workers_test.py)
 python_test_classes(replicas integration/replicas_test.py)
 python_test_classes(prefill_decode integration/prefill_decode_test.py)
 python_test_classes(kubernetes integration/kubernetes_test.py)
+python_test_classes(picker integration/picker_test.py)
+python_test_classes(fleet integration/fleet_test.py)
 # In a real Ray Serve, where a Python has one.
 python_test(ray integration/ray_test.py)
 set_tests_properties(ray PROPERTIES LABELS ray)
