@@ -153,9 +153,6 @@ Status SetAdapters(const EngineConfig& config, EngineSetup* setup) {
     }
     return OkStatus();
   }
-  if (setup->device == "cuda") {
-    return InvalidArgumentError("--enable-lora: is not built for --device cuda, only for cpu");
-  }
   if (config.lora_dtype != "auto" && config.lora_dtype != DTypeName(setup->backend.dtype)) {
     return InvalidArgumentError("--lora-dtype " + config.lora_dtype + ": must be --dtype, " +
                                 std::string(DTypeName(setup->backend.dtype)) + ", or auto");
@@ -167,7 +164,6 @@ Status SetAdapters(const EngineConfig& config, EngineSetup* setup) {
                                 std::to_string(config.max_loras));
   }
   setup->max_lora_rank = *ParseNumber<int64_t>(config.max_lora_rank);
-  setup->runner.enable_lora = true;
   setup->engine.scheduler.max_loras = static_cast<int32_t>(config.max_loras);
   setup->engine.max_cpu_loras = static_cast<int32_t>(max_cpu_loras);
   return OkStatus();

@@ -193,7 +193,12 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
     const std::optional<DraftModelConfig>& draft_config, std::unique_ptr<Backend> backend,
     EngineSetup* setup, LoadedRunner* loaded, StartupLog* startup) {
   const int64_t bytes_per_block = KvBytesPerBlock(model_config, draft_config, *backend, *setup);
-  if (setup->runner.enable_lora) loaded->adapter_sites = std::make_unique<AdapterSites>();
+  if (setup->max_lora_rank > 0) {
+    loaded->adapter_sites = std::make_unique<AdapterSites>();
+    setup->runner.adapters = {.sites = loaded->adapter_sites.get(),
+                              .max_rank = setup->max_lora_rank,
+                              .max_in_step = setup->engine.scheduler.max_loras};
+  }
   auto source =
       std::make_unique<ModelSource>(SourceOf(config, model_config, *setup, loaded->ranks.get()));
   RETURN_IF_ERROR(source->Open());
@@ -235,10 +240,13 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   startup->Done("step buffers");
   int64_t other_bytes = loaded->workers ? loaded->workers->resident_bytes() : 0;
   other_bytes += MappedBytes(config.model);
-  if (setup->runner.enable_lora) {
+  if (setup->max_lora_rank > 0) {
     loaded->adapter_reader = std::make_unique<AdapterReader>(
         loaded->adapter_sites.get(), &runner->backend(), setup->max_lora_rank);
-    other_bytes += loaded->adapter_reader->max_adapter_bytes() * setup->engine.max_cpu_loras;
+    // A device has its places for adapters by now.
+    if (runner->backend().device().memory_is_host()) {
+      other_bytes += loaded->adapter_reader->max_adapter_bytes() * setup->engine.max_cpu_loras;
+    }
   }
   RETURN_IF_ERROR(FinishRunner(bytes_per_block, other_bytes, runner.get(), setup, startup));
   const ExecutorLimits& limits = setup->runner.limits;

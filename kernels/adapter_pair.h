@@ -37,11 +37,38 @@ class PackedPair {
   int64_t k_;
 };
 
+// What a PairTable knows of a matrix: its site.
+struct PairShape {
+  int64_t n = 0;  // of an embedding, columns
+  int64_t k = 0;  // of an embedding, ids
+  int64_t num_blocks = 1;
+  bool is_embedding = false;
+};
+
+// Pairs in the memory of a device whose ops cannot read the host's. An adapter has a place there,
+// with room for the pairs of any adapter, and ops name places: so captured ops serve adapters that
+// come later.
+// Thread: engine loop. Ownership: made by Backend::MakePairTable; it goes away before the backend.
+class PairTable {
+ public:
+  virtual ~PairTable() = default;
+  // In place of what was there, after the ops so far. pairs: of each site; null: the adapter leaves
+  // that matrix as it is. Waits until they are copied.
+  virtual void Load(int64_t place, std::span<const PackedPair* const> pairs) = 0;
+};
+
 // Which of an op's rows get which pair.
 struct AdapterRows {
   Tensor slots;      // [T] i32, of each token of the step: an index into `pairs`; -1: none
   Tensor rows = {};  // i32, the token of each of the op's rows; empty: row t is token t
   std::span<const PackedPair* const> pairs = {};  // null: the adapter leaves the matrix as it is
+  // In place of `pairs` where the device has a table; slots are places.
+  const PairTable* table = nullptr;
+  int64_t site = 0;         // of the matrix, or of the first expert's
+  int64_t site_stride = 0;  // from an expert's to that of the next one
+
+  // No row gets one.
+  bool empty() const { return pairs.empty() && table == nullptr; }
 };
 
 }  // namespace tandem

@@ -67,14 +67,17 @@ class Backend {
   }
 
   // What an adapter adds to `matrix`, which Pack or PackGated made and which outlives this call;
-  // and to an embedding [V, H]. Any thread. UNIMPLEMENTED where the ops for it are not built.
-  virtual StatusOr<std::unique_ptr<PackedPair>> PackPair(std::span<const PairSource> /*blocks*/,
-                                                         const PackedMatrix& /*matrix*/) const {
-    return UnimplementedError("adapters are not built for this device");
-  }
-  virtual StatusOr<std::unique_ptr<PackedPair>> PackEmbeddingPair(
-      const PairSource& /*pair*/) const {
-    return UnimplementedError("adapters are not built for this device");
+  // and to an embedding [V, H]. Any thread; the memory is the host's.
+  virtual StatusOr<std::unique_ptr<PackedPair>> PackPair(std::span<const PairSource> blocks,
+                                                         const PackedMatrix& matrix) const = 0;
+  virtual StatusOr<std::unique_ptr<PackedPair>> PackEmbeddingPair(const PairSource& pair) const = 0;
+
+  // Where such pairs lie for ops: of num_places adapters whose ranks are at most max_rank, over
+  // matrices of these shapes. Null where ops read them in place.
+  virtual StatusOr<std::unique_ptr<PairTable>> MakePairTable(std::span<const PairShape> /*sites*/,
+                                                             int64_t /*num_places*/,
+                                                             int64_t /*max_rank*/) {
+    return std::unique_ptr<PairTable>();
   }
 
   // Bytes of all layers' K and V for one block (spec.num_blocks is ignored), for sizing the cache.

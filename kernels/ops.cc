@@ -364,6 +364,7 @@ void Ops::AdaptedExpertLinear(const Tensor& out, const Tensor& x, const PackedEx
   const PackedMatrix& first = experts.expert(0);
   CheckAdapters(adapters, x.rows(), first.n(), first.k());
   CHECK_EQ(adapters.pairs.size() % static_cast<size_t>(experts.size()), size_t{0});
+  CHECK(adapters.table == nullptr || adapters.site_stride > 0 || experts.size() == 1);
   DoAdaptedExpertLinear(out, x, experts, pairs, epilogue, adapters);
 }
 

@@ -17,7 +17,7 @@ set(dir ${CMAKE_SOURCE_DIR}/kernels/cuda)
 file(GLOB emulated_kernels CONFIGURE_DEPENDS ${dir}/*.cu ${dir}/sampling/*.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(tandem_emulated_cuda STATIC ${emulated_kernels} ${dir}/cuda_backend.cc
-  ${dir}/cuda_device.cc ${dir}/cuda_ops.cc ${dir}/device_memory.cc ${dir}/sampling/sampler.cc support/cuda_emulation/cuda_emulation.cc
+  ${dir}/cuda_device.cc ${dir}/cuda_ops.cc ${dir}/cuda_pair.cc ${dir}/device_memory.cc ${dir}/sampling/sampler.cc support/cuda_emulation/cuda_emulation.cc
   ${dir}/flashinfer/attention.cc support/cuda_emulation/flashinfer_emulation.cc
   support/cuda_emulation/no_cublaslt.cc)
 target_include_directories(tandem_emulated_cuda BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/support/cuda_emulation)
@@ -31,7 +31,8 @@ target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCuda
   CudaAttentionPlan=EmulatedCudaAttentionPlan CudaCapturedOps=EmulatedCudaCapturedOps
   CudaSampler=EmulatedCudaSampler CudaSlotParams=EmulatedCudaSlotParams CublasLt=EmulatedCublasLt
   LaunchTensorCores=EmulatedLaunchTensorCores LaunchDecodeAttention=EmulatedLaunchDecodeAttention
-  AllocatePinned=EmulatedAllocatePinned)
+  AllocatePinned=EmulatedAllocatePinned CudaPair=EmulatedCudaPair CudaPairLayout=EmulatedCudaPairLayout
+  CudaPairEntry=EmulatedCudaPairEntry CudaPairTable=EmulatedCudaPairTable)
 # Unknown pragmas are nvcc's; fibers are too slow in a debug build.
 target_compile_options(tandem_emulated_cuda PRIVATE -Wno-unknown-pragmas -O2)
 target_link_libraries(tandem_emulated_cuda PUBLIC tandem_kernels)
@@ -57,8 +58,8 @@ if(TANDEM_HAS_CUDA AND TANDEM_NCCL_HEADER)
   target_include_directories(unit_nccl SYSTEM PRIVATE ${TANDEM_NCCL_HEADER} ${CUDAToolkit_INCLUDE_DIRS})
 endif()
 tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
-  SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc property/flashinfer_test.cc
-       property/random_matrices_test.cc
+  SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc property/kernels_adapters_test.cc
+       property/flashinfer_test.cc property/random_matrices_test.cc
   DEPS tandem_emulated_cuda tests/support/kernels tests/support/cuda_emulation)
 
 if(TANDEM_HAS_CUDA)

@@ -32,7 +32,10 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
              !backend_->device().memory_is_host()),
       graphs_(&backend_->device(), options.graph_sizes,
               std::min(int64_t{limits_.max_num_seqs}, ModelLimitsOf(limits_).max_logits_rows)),
-      enable_lora_(options.enable_lora),
+      adapted_graphs_(
+          &backend_->device(), options.graph_sizes,
+          std::min(int64_t{limits_.max_num_seqs}, ModelLimitsOf(limits_).max_logits_rows)),
+      has_adapters_(options.adapters.sites != nullptr),
       hidden_size_(config.hidden_size),
       num_token_types_(config.num_token_types),
       ranks_(options.ranks),
@@ -64,6 +67,10 @@ StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::CreateWithoutCache(
   std::unique_ptr<ModelRunner> runner(
       new ModelRunner(std::move(backend), std::move(model), config, options));
   RETURN_IF_ERROR(runner->Allocate(options.pooler_head));
+  if (options.adapters.sites != nullptr) {
+    ASSIGN_OR_RETURN(runner->places_,
+                     AdapterPlaces::Create(runner->backend_.get(), options.adapters));
+  }
   if (options.speculation.drafts()) {
     RETURN_IF_ERROR(runner->MakeDrafts(options, std::move(draft)));
   }
@@ -96,7 +103,7 @@ Status ModelRunner::Allocate(PoolerHead head) {
                                                 .num_logits_rows = tokens,
                                                 .attention_work = plan_->WorkSize(tokens, seqs),
                                                 .table_columns = batch_.max_blocks_per_request(),
-                                                .has_adapters = enable_lora_}));
+                                                .has_adapters = has_adapters_}));
   if (limits_.hidden_size > 0) {
     ASSIGN_OR_RETURN(embedded_,
                      EmbeddedInputs::Create(&backend_->device(), tokens, limits_.hidden_size));
@@ -138,7 +145,7 @@ void ModelRunner::SetTower(std::unique_ptr<VisionTower> tower) {
 // ---- sleep ----
 
 void ModelRunner::SetSource(std::unique_ptr<ModelSource> source) {
-  CHECK(backend_->device().memory_is_host() && !enable_lora_) << "sleep is not built for these";
+  CHECK(backend_->device().memory_is_host() && !has_adapters_) << "sleep is not built for these";
   source_ = std::move(source);
 }
 
@@ -202,7 +209,7 @@ Status ModelRunner::RunFirstSteps() {
   const int64_t most =
       std::min(int64_t{limits_.max_num_batched_tokens}, seqs * int64_t{limits_.max_model_len});
   const auto run = [&](int64_t num_tokens) {
-    SendPadding(num_tokens, (num_tokens + seqs - 1) / seqs);
+    SendPadding(num_tokens, (num_tokens + seqs - 1) / seqs, places_ != nullptr);
     RunModel(*newest_);
   };
   run(most);
@@ -225,7 +232,7 @@ void ModelRunner::MeasureSteps() {
     double least = std::numeric_limits<double>::infinity();
     for (int i = 0; i < 2; ++i) {
       const double begin = host_clock_.Monotonic();
-      SendPadding(num_rows, num_rows);
+      SendPadding(num_rows, num_rows, /*is_adapted=*/false);
       RunModel(*newest_);
       backend_->device().WaitFor(backend_->device().SetMark());
       least = std::min(least, host_clock_.Monotonic() - begin);
@@ -236,14 +243,17 @@ void ModelRunner::MeasureSteps() {
 }
 
 Status ModelRunner::CaptureGraphs() {
-  return graphs_.Capture([this](int64_t size) { SendPadding(size, 1); },
-                         [this] { RunModel(*newest_); });
+  const auto run = [this] { RunModel(*newest_); };
+  RETURN_IF_ERROR(graphs_.Capture([this](int64_t size) { SendPadding(size, 1, false); }, run));
+  if (places_ == nullptr) return OkStatus();
+  return adapted_graphs_.Capture([this](int64_t size) { SendPadding(size, 1, true); }, run);
 }
 
-void ModelRunner::SendPadding(int64_t num_tokens, int64_t tokens_per_request) {
+void ModelRunner::SendPadding(int64_t num_tokens, int64_t tokens_per_request, bool is_adapted) {
   newest_->layout.LayOutPadding(num_tokens, tokens_per_request,
                                 pooler_ ? 0 : std::min(num_tokens, sampler_->max_logits_rows()),
                                 limits_.block_size);
+  newest_->layout.is_adapted = is_adapted;
   SendInputs(newest_);
 }
 
@@ -262,18 +272,20 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   const double begin = host_clock_.Monotonic();
   StepLayout& layout = newest_->layout;
   layout.LayOut(step, batch_);
+  if (places_ != nullptr) places_->Place(&layout);
   if (pooler_ != nullptr) return RunPooled();
   sampler_->Begin(layout, &newest_->samples);
   const bool samples_later = backend_->device().memory_is_host();
   if (!samples_later) sampler_->TakeMasks(step, &newest_->samples);
   FillRows(layout);
   // Graphs read token ids alone.
-  const DecodeGraphs::Graph* graph = embedded_rows_.empty() ? graphs_.Find(layout) : nullptr;
+  DecodeGraphs& graphs = layout.is_adapted ? adapted_graphs_ : graphs_;
+  const DecodeGraphs::Graph* graph = embedded_rows_.empty() ? graphs.Find(layout) : nullptr;
   if (graph != nullptr) layout.PadTo(graph->size);
   SendInputs(newest_);
   clock_.Begin(&newest_->times);
   if (graph != nullptr) {
-    graphs_.Replay(*graph);
+    graphs.Replay(*graph);
   } else if (!runs_late_) {
     RunModel(*newest_);
   }
@@ -408,7 +420,7 @@ void ModelRunner::SendInputs(StepInFlight* step) {
                  .num_logits_rows = layout.num_logits_rows(),
                  .attention_work = plan_->WorkSize(layout.num_tokens(), layout.num_requests()),
                  .table_columns = layout.max_blocks,
-                 .has_adapters = !layout.adapters.empty()});
+                 .has_adapters = layout.is_adapted});
   inputs_.Fill(layout, batch_);
   if (pooler_ == nullptr) sampler_->FillRows(layout, inputs_.host().sampling_rows);
   if (ranks_ != nullptr) {
@@ -431,8 +443,10 @@ void ModelRunner::RunModel(const StepInFlight& step) {
     model_step.mrope_positions = images_->mrope_positions();
     model_step.last_seen = images_->last_seen();
   }
-  const StepAdapters adapters = {inputs.adapters, step.layout.adapters};
-  if (!step.layout.adapters.empty()) model_step.adapters = &adapters;
+  const StepAdapters adapters = {.slots = inputs.adapters,
+                                 .adapters = step.layout.adapters,
+                                 .table = places_ == nullptr ? nullptr : places_->table()};
+  if (step.layout.is_adapted) model_step.adapters = &adapters;
   if (ranks_ != nullptr) {
     plan_->Fill(AttentionBatchOf(inputs, step.layout.query_start, step.layout.context_len));
     model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());

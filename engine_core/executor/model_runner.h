@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "engine_core/executor/adapter_places.h"
 #include "engine_core/executor/decode_graphs.h"
 #include "engine_core/executor/draft_model.h"
 #include "engine_core/executor/embedded_inputs.h"
@@ -51,7 +52,7 @@ struct ModelRunnerOptions {
   KvFormat kv_format = KvFormat::kCompute;
   int64_t max_logprobs = 20;
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
-  bool enable_lora = false;  // requests may have adapters
+  AdapterLimits adapters = {};  // without sites no request has one
   uint64_t process_seed = 0;
   // Ascending; batches for which decode steps are captured, where the backend can.
   std::vector<int64_t> graph_sizes = {};
@@ -85,7 +86,10 @@ class ModelRunner final : public Executor {
   // Times decode steps of some sizes, from which it is decided whether a draft pays. Without this
   // the costs are guessed until real steps have been seen.
   void MeasureSteps();
-  void DropGraphs() { graphs_.Drop(); }
+  void DropGraphs() {
+    graphs_.Drop();
+    adapted_graphs_.Drop();
+  }
   // Of a model with limits().images, before its first step. REQUIRES: one rank, memory that is the
   // host's.
   void SetTower(std::unique_ptr<VisionTower> tower);
@@ -93,8 +97,9 @@ class ModelRunner final : public Executor {
   const ExecutorLimits& limits() const override { return limits_; }
   const Backend& backend() const { return *backend_; }
   const KvCache& kv_cache() const { return *kv_cache_; }  // once it is allocated
-  int64_t num_graphs() const { return graphs_.num_graphs(); }
-  int64_t num_replays() const { return graphs_.num_replays(); }
+  int64_t num_graphs() const { return graphs_.num_graphs() + adapted_graphs_.num_graphs(); }
+  int64_t num_replays() const { return graphs_.num_replays() + adapted_graphs_.num_replays(); }
+  int64_t num_adapter_loads() const { return places_ == nullptr ? 0 : places_->num_loads(); }
   int64_t num_kept_image_rows() const { return images_ ? images_->num_kept_rows() : 0; }
   // Steps that were submitted before the host had the tokens of the one before.
   int64_t num_overlapped() const { return num_overlapped_; }
@@ -135,8 +140,8 @@ class ModelRunner final : public Executor {
   void FillRows(const StepLayout& layout);
   // Inputs and attention plan, on their way before the next ops.
   void SendInputs(StepInFlight* step);
-  // A step of padding alone.
-  void SendPadding(int64_t num_tokens, int64_t tokens_per_request);
+  // A step of padding alone. is_adapted: with the ops for adapters.
+  void SendPadding(int64_t num_tokens, int64_t tokens_per_request, bool is_adapted);
   // The layers, and the first rows of logits.
   void RunModel(const StepInFlight& step);
   // The rows of logits from `first` on that are made at a time; the device's are sampled.
@@ -168,13 +173,14 @@ class ModelRunner final : public Executor {
   std::optional<StepSampler> sampler_;       // of a model that generates
   std::unique_ptr<Pooler> pooler_;           // of one that pools
   std::optional<StepDrafts> drafts_;
-  DecodeGraphs graphs_;
+  std::unique_ptr<AdapterPlaces> places_;  // of a device
+  DecodeGraphs graphs_, adapted_graphs_;   // of steps without adapters and with them
 
   std::array<StepInFlight, kMaxStepsInFlight> steps_;
   StepInFlight* newest_ = &steps_[0];
   ResultQueue results_;
   int64_t num_overlapped_ = 0;
-  const bool enable_lora_;
+  const bool has_adapters_;
   const int64_t hidden_size_, num_token_types_;
   RankGroup* ranks_;
   bool runs_late_;  // the last stage of several

@@ -21,7 +21,7 @@ void StepLayout::Clear() {
   adapters.clear();
   adapter_of_request.clear();
   max_blocks = num_padding_logits_rows = 0;
-  has_device_rows = has_host_rows = false;
+  has_device_rows = has_host_rows = is_adapted = false;
   max_device_logprobs = -1;
 }
 
@@ -70,7 +70,8 @@ void StepLayout::PlaceAdapters(const InputBatch& batch) {
     adapter_of_request.push_back(static_cast<int32_t>(found - adapters.begin()));
     if (found == adapters.end()) adapters.push_back(adapter);
   }
-  if (adapters.empty()) adapter_of_request.clear();
+  is_adapted = !adapters.empty();
+  if (!is_adapted) adapter_of_request.clear();
 }
 
 // There may be fewer tokens and drafts than the scheduler supposed.

@@ -37,9 +37,11 @@ struct StepLayout {
   std::vector<int32_t> query_start;
   std::vector<int32_t> context_len;
   // The adapters of the requests, each once, and of each request the index of its own; -1: none.
-  // The second is empty if the first is.
+  // The second is empty if the first is. On a device places of its table (AdapterPlaces).
   std::vector<std::shared_ptr<const AdapterWeights>> adapters;
   std::vector<int32_t> adapter_of_request;
+  // There are adapters; of padding alone: ops for them run.
+  bool is_adapted = false;
   int64_t max_blocks = 0;  // of the request with the longest block table
   int64_t num_padding_logits_rows = 0;
   bool has_device_rows = false;  // among logits_rows

@@ -38,6 +38,9 @@ using SharedAdapter = std::shared_ptr<const AdapterWeights>;
 struct StepAdapters {
   Tensor slots = {};  // [T] i32: of each token, into `adapters`; -1: none
   std::span<const SharedAdapter> adapters = {};
+  // Where a device has a table: slots are its places. Without adapters the ops are for any that
+  // come later, as a graph's are.
+  const PairTable* table = nullptr;
 };
 
 // The pairs that the ops of a step need. Owns the list that an AdapterRows names, until the next.
@@ -46,13 +49,15 @@ class AdapterPicker {
   // Its adapters live until the next step; null: none.
   void Begin(const StepAdapters* step) { step_ = step == nullptr ? StepAdapters() : *step; }
 
-  // The rows of an op on the matrix of that site. Without pairs: no adapter of the step changes it.
+  // The rows of an op on the matrix of that site. Empty: no adapter of the step changes it.
   // rows: the token of each of the op's rows; empty: all tokens.
   AdapterRows Pick(int site, const Tensor& rows = {}) { return Pick(std::span(&site, 1), rows); }
   // The same for several matrices, one after another.
   AdapterRows Pick(std::span<const int> sites, const Tensor& rows);
 
  private:
+  AdapterRows OfTable(std::span<const int> sites, const Tensor& rows) const;
+
   StepAdapters step_;
   std::vector<const PackedPair*> pairs_;
 };

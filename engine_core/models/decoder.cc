@@ -233,7 +233,7 @@ void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& position
   const Tensor out = residual_.Rows(begin, ids.rows());
   ops_->Embedding(out, ids, *embedding_.weight, options_.embedding_scale);
   const AdapterRows adapters = adapters_.Pick(embedding_.adapter_site);
-  if (!adapters.pairs.empty()) {
+  if (!adapters.empty()) {
     ops_->AddAdaptedEmbedding(out, ids, adapters, options_.embedding_scale);
   }
   const auto add = [&](const LinearLayer& table, const Tensor& rows) {
@@ -310,12 +310,12 @@ Tensor Decoder::Normed() {
 void Decoder::Multiply(const Tensor& out, const Tensor& x, const LinearLayer& layer,
                        LinearEpilogue epilogue) {
   const AdapterRows adapters = adapters_.Pick(layer.adapter_site);
-  if (adapters.pairs.empty()) return ops_->Linear(out, x, *layer.weight, layer.bias, epilogue);
+  if (adapters.empty()) return ops_->Linear(out, x, *layer.weight, layer.bias, epilogue);
   ops_->AdaptedLinear(out, x, *layer.weight, layer.bias, epilogue, adapters);
 }
 
 void Decoder::MultiplyNormed(const Tensor& out, const LinearLayer& layer, LinearEpilogue epilogue) {
-  const bool is_adapted = !adapters_.Pick(layer.adapter_site).pairs.empty();
+  const bool is_adapted = !adapters_.Pick(layer.adapter_site).empty();
   if (pending_norm_.empty() || is_adapted) return Multiply(out, Normed(), layer, epilogue);
   ops_->RmsNormLinear(out, residual_, pending_norm_, norm_epsilon_, *layer.weight, layer.bias,
                       epilogue);
@@ -513,10 +513,10 @@ void Decoder::OwnLogits(const Tensor& logits, const Tensor& rows) {
   const Tensor normed = last_normed_.view().Rows(0, rows.rows());
   if (options_.has_layer_norm) {
     ops_->LayerNorm(normed, last, final_norm_.weight, final_norm_.bias, norm_epsilon_);
-  } else if (!adapters.pairs.empty()) {
+  } else if (!adapters.empty()) {
     ops_->RmsNorm(normed, last, final_norm_.weight, norm_epsilon_);
   }
-  if (!adapters.pairs.empty()) {
+  if (!adapters.empty()) {
     ops_->AdaptedLinear(logits, normed, head, lm_head_.bias, LinearEpilogue::kStore, adapters);
   } else if (options_.has_layer_norm) {
     ops_->Linear(logits, normed, head, lm_head_.bias);

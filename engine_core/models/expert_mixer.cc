@@ -111,7 +111,7 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   const Tensor ids = ids_.view().Rows(0, num_tokens);
   const Tensor weights = weights_.view().Rows(0, num_tokens);
   const AdapterRows router = adapters->Pick(layer.router.adapter_site);
-  if (router.pairs.empty()) {
+  if (router.empty()) {
     ops_->Linear(logits, router_input, *layer.router.weight, layer.router.bias);
   } else {
     ops_->AdaptedLinear(logits, router_input, *layer.router.weight, layer.router.bias,
@@ -145,7 +145,7 @@ void ExpertMixer::MultiplyExperts(const Tensor& out, const Tensor& x, const Pack
                                   const ExpertPairs& pairs, LinearEpilogue epilogue,
                                   AdapterPicker* adapters) {
   const AdapterRows rows = adapters->Pick(sites, pairs.tokens);
-  if (rows.pairs.empty()) return ops_->ExpertLinear(out, x, experts, pairs, epilogue, bias);
+  if (rows.empty()) return ops_->ExpertLinear(out, x, experts, pairs, epilogue, bias);
   CHECK(bias.empty());
   ops_->AdaptedExpertLinear(out, x, experts, pairs, epilogue, rows);
 }

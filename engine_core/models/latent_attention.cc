@@ -141,7 +141,7 @@ Tensor LatentAttention::Queries(const LatentLayer& layer, const Tensor& down,
   const Tensor queries = queries_.view().Rows(0, down.rows());
   const Tensor latent = down.Columns(0, shape_.q_rank);
   const AdapterRows rows = adapters->Pick(layer.q_up.adapter_site);
-  if (rows.pairs.empty()) {
+  if (rows.empty()) {
     ops_->RmsNormLinear(queries, latent, layer.q_norm, norm_epsilon_, *layer.q_up.weight);
     return queries;
   }

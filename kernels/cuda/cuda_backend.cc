@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "kernels/cuda/cuda_pair.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/sampling/sampler.h"
@@ -120,6 +121,23 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(
   }
   return std::unique_ptr<PackedMatrix>(
       std::make_unique<CudaMatrix>(k, is_gated, std::move(memory)));
+}
+
+StatusOr<std::unique_ptr<PackedPair>> CudaBackend::PackPair(std::span<const PairSource> blocks,
+                                                            const PackedMatrix& matrix) const {
+  CheckPair(blocks, matrix.n(), matrix.k());
+  return CudaPair::Pack(blocks, matrix.n(), matrix.k(), dtype_);
+}
+
+StatusOr<std::unique_ptr<PackedPair>> CudaBackend::PackEmbeddingPair(const PairSource& pair) const {
+  CheckPair({&pair, 1}, pair.b.rows(), pair.a.shape[1]);
+  return CudaPair::PackEmbedding(pair, dtype_);
+}
+
+StatusOr<std::unique_ptr<PairTable>> CudaBackend::MakePairTable(std::span<const PairShape> sites,
+                                                                int64_t num_places,
+                                                                int64_t max_rank) {
+  return CudaPairTable::Create(sites, num_places, max_rank, dtype_, &device_);
 }
 
 namespace {

@@ -35,6 +35,11 @@ class CudaBackend final : public Backend {
                                                     WeightFormat format) override;
   StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
       std::vector<std::unique_ptr<PackedMatrix>> experts) override;
+  StatusOr<std::unique_ptr<PackedPair>> PackPair(std::span<const PairSource> blocks,
+                                                 const PackedMatrix& matrix) const override;
+  StatusOr<std::unique_ptr<PackedPair>> PackEmbeddingPair(const PairSource& pair) const override;
+  StatusOr<std::unique_ptr<PairTable>> MakePairTable(std::span<const PairShape> sites,
+                                                     int64_t num_places, int64_t max_rank) override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;
   StatusOr<std::unique_ptr<AttentionPlan>> MakeAttentionPlan(const AttentionShape& shape,

@@ -14,19 +14,6 @@ Status CudaOps::Open() {
   return OkStatus();
 }
 
-// The engine refuses adapters on this device, so no pair is ever packed for it.
-void CudaOps::DoAdaptedLinear(const Tensor&, const Tensor&, const PackedMatrix&, const Tensor&,
-                              LinearEpilogue, const AdapterRows&) {
-  CHECK(false) << "adapters are not built for CUDA";
-}
-void CudaOps::DoAdaptedExpertLinear(const Tensor&, const Tensor&, const PackedExperts&,
-                                    const ExpertPairs&, LinearEpilogue, const AdapterRows&) {
-  CHECK(false) << "adapters are not built for CUDA";
-}
-void CudaOps::DoAddAdaptedEmbedding(const Tensor&, const Tensor&, const AdapterRows&, float) {
-  CHECK(false) << "adapters are not built for CUDA";
-}
-
 // The engine refuses models with such layers on this device.
 void CudaOps::DoConvolve(const Tensor&, const Tensor&, const ConvOptions&, const StatePart&,
                          const AttentionPlan&) {
@@ -54,21 +41,21 @@ void CudaOps::DoMultiplyBy(const Tensor&, const Tensor&) {
   CHECK(false) << "layers with a state are not built for CUDA";
 }
 
-Tensor CudaOps::Scratch(OwnedTensor* memory, int64_t rows, int64_t columns) {
+Tensor CudaOps::Scratch(OwnedTensor* memory, DType dtype, int64_t rows, int64_t columns) {
   const int64_t size = rows * columns;
   if (memory->view().NumElements() < size) {
     CHECK(!device_->is_capturing())
         << "scratch of " << size << " numbers was not allocated before the capture";
     if (device_->has_captured()) outgrown_.push_back(std::move(*memory));
     *memory = {};
-    StatusOr<OwnedTensor> grown = AllocateDevice(dtype_, {&size, 1}, device_->stream());
+    StatusOr<OwnedTensor> grown = AllocateDevice(dtype, {&size, 1}, device_->stream());
     if (!grown.ok()) {
       device_->Fail(grown.status());
       return {};
     }
     *memory = *std::move(grown);
   }
-  return Tensor(memory->view().data, dtype_, {rows, columns});
+  return Tensor(memory->view().data, dtype, {rows, columns});
 }
 
 }  // namespace tandem

@@ -97,10 +97,21 @@ class CudaOps final : public Ops {
   // y = x W^T + bias, or y += it.
   void Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& weight, const Tensor& bias,
                 bool accumulate);
+  // y = x W^T + bias, of a gate's matrix, too.
+  void MultiplyUngated(const Tensor& y, const Tensor& x, const CudaMatrix& weight,
+                       const Tensor& bias);
+  void Gate(const Tensor& out, const Tensor& gate_up, LinearEpilogue epilogue);
+  // y += what the rows' pairs make of x. experts: null where there is one matrix.
+  void AddPairs(const Tensor& y, const Tensor& x, const AdapterRows& adapters,
+                const ExpertPairs* experts);
   // Whether one launch multiplies for all experts, so that the host need not know their rows.
   bool IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const;
   void MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
                        const ExpertPairs& pairs, LinearEpilogue epilogue, const Tensor& bias);
+  void MultiplyExpertsUngated(const Tensor& y, const Tensor& x, const PackedExperts& experts,
+                              const ExpertPairs& pairs);
+  // The rows of each expert, from begin[e] to begin[e + 1]. Waits for them.
+  const int32_t* AwaitExpertBegins();
   // Attention of the first num_items items by this project's kernels.
   void AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
                    const AttentionOptions& options, const CudaAttentionPlan& plan,
@@ -113,15 +124,16 @@ class CudaOps final : public Ops {
                             const FlashInferLaunch& launch);
   // The number of splits of each item's context with which num_items fill the device.
   int64_t NumSplits(int64_t num_items, int64_t num_kv_heads) const;
-  // A matrix [rows, columns] of the activation type, valid until its next use. Empty if there is no
-  // memory for it; Device::status() reports that.
-  Tensor Scratch(OwnedTensor* memory, int64_t rows, int64_t columns);
+  // A matrix [rows, columns], valid until its next use. Empty if there is no memory for it;
+  // Device::status() reports that.
+  Tensor Scratch(OwnedTensor* memory, DType dtype, int64_t rows, int64_t columns);
 
   DType dtype_;
   CudaDevice* device_;
   std::unique_ptr<CublasLt> cublaslt_;  // null: not installed
   OwnedTensor normed_;                  // the normalised input of RmsNormLinear
   OwnedTensor ungated_;                 // a product before its gate is applied
+  OwnedTensor pair_sums_;               // [T, ranks] f32: x A^T of each row
   OwnedTensor expert_begin_;            // pinned, ExpertPairs::begin if the host needs it
   int64_t expert_begin_copied_ = 0;     // mark: the copy is done
   std::vector<OwnedTensor> outgrown_;   // scratch that captured ops may still name

@@ -127,13 +127,31 @@ void CudaOps::DoExpertLinear(const Tensor& out, const Tensor& x, const PackedExp
   if (IsForExpertKernels(x.rows(), experts.size())) {
     return MultiplyExperts(out, x, experts, pairs, epilogue, bias);
   }
-  device_->WaitFor(expert_begin_copied_);
-  const auto* begin = expert_begin_.view().Data<int32_t>();
+  const int32_t* begin = AwaitExpertBegins();
   for (int64_t e = 0; e < experts.size(); ++e) {
     const int64_t count = begin[e + 1] - begin[e];
     Linear(out.Rows(begin[e], count), x.Rows(begin[e], count), experts.expert(e),
            BiasOfExpert(bias, e), epilogue);
   }
+}
+
+void CudaOps::MultiplyExpertsUngated(const Tensor& y, const Tensor& x, const PackedExperts& experts,
+                                     const ExpertPairs& pairs) {
+  if (IsForExpertKernels(x.rows(), experts.size())) {
+    return MultiplyExperts(y, x, experts, pairs, LinearEpilogue::kStore, {});
+  }
+  const int32_t* begin = AwaitExpertBegins();
+  for (int64_t e = 0; e < experts.size(); ++e) {
+    const int64_t count = begin[e + 1] - begin[e];
+    if (count == 0) continue;
+    MultiplyUngated(y.Rows(begin[e], count), x.Rows(begin[e], count),
+                    static_cast<const CudaMatrix&>(experts.expert(e)), {});
+  }
+}
+
+const int32_t* CudaOps::AwaitExpertBegins() {
+  device_->WaitFor(expert_begin_copied_);
+  return expert_begin_.view().Data<int32_t>();
 }
 
 void CudaOps::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,

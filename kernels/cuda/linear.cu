@@ -137,9 +137,21 @@ void CudaOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatrix& w
   if (!IsGate(epilogue)) {
     return Multiply(out, x, matrix, bias, epilogue == LinearEpilogue::kAddResidual);
   }
-  const Tensor gate_up = Scratch(&ungated_, x.rows(), matrix.n());
+  const Tensor gate_up = Scratch(&ungated_, dtype_, x.rows(), matrix.n());
   if (gate_up.empty()) return;
-  Multiply(gate_up, x, matrix, bias, /*accumulate=*/false);
+  MultiplyUngated(gate_up, x, matrix, bias);
+  Gate(out, gate_up, epilogue);
+}
+
+void CudaOps::MultiplyUngated(const Tensor& y, const Tensor& x, const CudaMatrix& weight,
+                              const Tensor& bias) {
+  if (IsSkinny(x.rows())) {
+    return MultiplySkinny(y, x, weight, bias, LinearEpilogue::kStore, {}, 0);
+  }
+  Multiply(y, x, weight, bias, /*accumulate=*/false);
+}
+
+void CudaOps::Gate(const Tensor& out, const Tensor& gate_up, LinearEpilogue epilogue) {
   if (epilogue == LinearEpilogue::kSiluAndMul) return SiluAndMul(out, gate_up);
   GeluAndMul(out, gate_up);
 }
@@ -154,7 +166,7 @@ void CudaOps::DoRmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& 
     return MultiplySkinny(out, x, static_cast<const CudaMatrix&>(weight), bias, epilogue,
                           norm_weight, epsilon);
   }
-  const Tensor normed = Scratch(&normed_, x.rows(), weight.k());
+  const Tensor normed = Scratch(&normed_, dtype_, x.rows(), weight.k());
   if (normed.empty()) return;
   RmsNorm(normed, x, norm_weight, epsilon);
   Linear(out, normed, weight, bias, epilogue);

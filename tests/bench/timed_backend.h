@@ -46,6 +46,13 @@ class TimedBackend final : public Backend {
                                                     WeightFormat format) override;
   StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
       std::vector<std::unique_ptr<PackedMatrix>> experts) override;
+  StatusOr<std::unique_ptr<PackedPair>> PackPair(std::span<const PairSource> blocks,
+                                                 const PackedMatrix& matrix) const override {
+    return inside_->PackPair(blocks, matrix);
+  }
+  StatusOr<std::unique_ptr<PackedPair>> PackEmbeddingPair(const PairSource& pair) const override {
+    return inside_->PackEmbeddingPair(pair);
+  }
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   // Filled with small numbers: unwritten pages would all be the same page of zeros.
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;

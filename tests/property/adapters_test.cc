@@ -6,64 +6,14 @@
 #include <string>
 #include <vector>
 
-#include "engine_core/adapters/adapter_reader.h"
+#include "tests/support/adapted_engine.h"
 #include "tests/support/dice.h"
 #include "tests/support/engine_driver.h"
-#include "tests/support/files/adapter_folder.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
-
-constexpr int kNumAdapters = 3;
-
-// All matrices of the model, or half of them.
-std::vector<ModuleShape> ModulesOf(const AdapterSites& sites, bool all, Dice* dice) {
-  std::vector<ModuleShape> modules;
-  for (const AdapterSite& site : sites.all()) {
-    if (site.is_embedding) continue;
-    for (const AdapterSite::Part& part : site.parts) {
-      if (!all && dice->Roll(0, 1) == 0) continue;
-      modules.push_back({part.module, part.module_rows, site.columns});
-    }
-  }
-  return modules;
-}
-
-// A driver with its adapters, of which number 0 is none.
-class Engine {
- public:
-  Engine(EngineDriverOptions options, uint64_t seed) {
-    options.adapter_sites = &sites_;
-    driver.emplace(options);
-    const AdapterReader reader(&sites_, &driver->runner().backend(), 16);
-    Dice dice(seed);
-    adapters.emplace_back();
-    for (AdapterId id = 1; id <= kNumAdapters; ++id) {
-      const std::string name = "adapter-" + std::to_string(id);
-      const int64_t rank = dice.Roll(1, 16);
-      WriteAdapter(folder_, name, AdapterConfigText(rank, 2.0 * static_cast<double>(rank)),
-                   RandomPairs(ModulesOf(sites_, id == 1, &dice), rank, seed + id));
-      const auto adapter = reader.Read(name, folder_.PathOf(name));
-      INFO(adapter.status().ToString());
-      REQUIRE(adapter.ok());
-      adapters.push_back({.id = id,
-                          .name = name,
-                          .path = name,
-                          .digest = adapter->digest,
-                          .weights = adapter->weights});
-    }
-  }
-
- private:
-  TempFolder folder_;
-  AdapterSites sites_;
-
- public:
-  std::optional<EngineDriver> driver;
-  std::vector<Adapter> adapters;
-};
 
 struct Sent {
   TestRequest request;
@@ -76,7 +26,7 @@ std::vector<Sent> DrawRequests(Dice* dice) {
   std::vector<Sent> requests;
   for (int i = 0; i < 8; ++i) {
     Sent& sent = requests.emplace_back();
-    sent.adapter = static_cast<size_t>(i % (kNumAdapters + 1));
+    sent.adapter = static_cast<size_t>(i % (kNumTestAdapters + 1));
     TestRequest& r = sent.request;
     r.id = "request-" + std::to_string(i);
     r.prompt.assign(shared.begin(), shared.begin() + dice->Roll(1, 100));
@@ -109,7 +59,7 @@ void Check(EngineDriverOptions options, uint64_t seed) {
     plain.enable_prefix_caching = false;
     plain.speculation = {};
     plain.async_scheduling = false;
-    Engine engine(plain, seed);
+    AdaptedEngine engine(plain, seed);
     for (const Sent& sent : requests) {
       engine.driver->Add(sent.request.id, sent.request.prompt, sent.request.params, 0,
                          engine.adapters[sent.adapter]);
@@ -121,7 +71,7 @@ void Check(EngineDriverOptions options, uint64_t seed) {
   options.max_num_seqs = dice.Roll(3, 8);
   options.max_num_batched_tokens = dice.Roll(40, 200);
   options.num_blocks = 256 / 32 + 6;  // too few for all
-  Engine engine(options, seed);
+  AdaptedEngine engine(options, seed);
   int64_t num_preemptions = 0, num_cached = 0;
   for (int round = 0; round < 2; ++round) {
     engine.driver->Forget();
@@ -141,7 +91,7 @@ void Check(EngineDriverOptions options, uint64_t seed) {
   }
   CHECK(num_preemptions + num_cached > 0);
   // The adapters did change something.
-  Engine base(options, seed);
+  AdaptedEngine base(options, seed);
   bool differs = false;
   for (size_t i = 0; i < requests.size(); ++i) {
     base.driver->Add(requests[i].request.id, requests[i].request.prompt,

@@ -167,7 +167,9 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
     runner_options.limits.images = ImageLimitsOf(config->vision);
   }
   runner_options.speculation = options.speculation;
-  runner_options.enable_lora = options.adapter_sites != nullptr;
+  runner_options.adapters = {.sites = options.adapter_sites,
+                             .max_rank = options.max_lora_rank,
+                             .max_in_step = options.max_loras};
   runner_options.kv_format = options.kv_format;
   runner_options.max_logprobs = -1;
   runner_options.graph_sizes = options.graph_sizes;

@@ -43,6 +43,7 @@ struct EngineDriverOptions {
   bool splits_experts = false;
   AdapterSites* adapter_sites = nullptr;  // filled; outlives the driver. Null: no adapters
   int32_t max_loras = 8;
+  int64_t max_lora_rank = 16;
   bool can_sleep = false;
   PoolingFlags pooling = {};  // with files of a pooler the model pools
   std::string hf_overrides = {};

@@ -46,6 +46,19 @@ std::string SetupError(const std::vector<std::string>& args) {
   return setup.status().message();
 }
 
+TEST_CASE("engine config: adapters on the cpu and on cuda") {
+  for (const char* device : {"cpu", "cuda"}) {
+    const EngineSetup setup = Setup({"model", "--device", device, "--enable-lora", "--max-loras",
+                                     "3", "--max-cpu-loras", "5", "--max-lora-rank", "32"});
+    CHECK(setup.max_lora_rank == 32);
+    CHECK(setup.engine.scheduler.max_loras == 3);
+    CHECK(setup.engine.max_cpu_loras == 5);
+  }
+  CHECK_THAT(SetupError({"model", "--enable-lora", "--max-loras", "3", "--max-cpu-loras", "2"}),
+             Contains("--max-cpu-loras 2") && Contains("--max-loras 3"));
+  CHECK(Setup({"model"}).max_lora_rank == 0);
+}
+
 TEST_CASE("engine config: graphs and asynchronous scheduling are for cuda only") {
   const EngineSetup cuda = Setup({"model", "--device", "cuda", "--max-num-seqs", "5"});
   CHECK(cuda.runner.graph_sizes == std::vector<int64_t>{1, 2, 4, 5, 8});

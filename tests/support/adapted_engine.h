@@ -1,0 +1,79 @@
+#pragma once
+
+// An EngineDriver with LoRA adapters of random numbers for its model, read from folders.
+// Thread: the test's own.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine_core/adapters/adapter_reader.h"
+#include "tests/support/dice.h"
+#include "tests/support/engine_driver.h"
+#include "tests/support/files/adapter_folder.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+
+inline constexpr int kNumTestAdapters = 3;
+
+// Of all matrices of the model, or of half of them.
+inline std::vector<FileTensor> PairsOfModel(const AdapterSites& sites, bool all, int64_t rank,
+                                            Dice* dice, uint64_t seed) {
+  std::vector<ModuleShape> modules;
+  std::vector<FileTensor> embeddings;
+  for (const AdapterSite& site : sites.all()) {
+    for (const AdapterSite::Part& part : site.parts) {
+      if (!all && dice->Roll(0, 1) == 0) continue;
+      if (!site.is_embedding) {
+        modules.push_back({part.module, part.module_rows, site.columns});
+        continue;
+      }
+      embeddings.push_back(
+          RandomTensor(part.module + ".lora_embedding_A", {rank, part.module_rows}, seed));
+      embeddings.push_back(
+          RandomTensor(part.module + ".lora_embedding_B", {site.columns, rank}, seed + 1));
+    }
+  }
+  std::vector<FileTensor> tensors = RandomPairs(modules, rank, seed);
+  tensors.insert(tensors.end(), embeddings.begin(), embeddings.end());
+  return tensors;
+}
+
+// Number 0 of its adapters is none, number 1 has pairs for all matrices. Equal seeds make equal
+// adapters.
+class AdaptedEngine {
+ public:
+  AdaptedEngine(EngineDriverOptions options, uint64_t seed) {
+    options.adapter_sites = &sites_;
+    driver.emplace(options);
+    const AdapterReader reader(&sites_, &driver->runner().backend(), options.max_lora_rank);
+    Dice dice(seed);
+    adapters.emplace_back();
+    for (AdapterId id = 1; id <= kNumTestAdapters; ++id) {
+      const std::string name = "adapter-" + std::to_string(id);
+      const int64_t rank = dice.Roll(1, 16);
+      WriteAdapter(folder_, name, AdapterConfigText(rank, 2.0 * static_cast<double>(rank)),
+                   PairsOfModel(sites_, id == 1, rank, &dice, seed + id));
+      const auto adapter = reader.Read(name, folder_.PathOf(name));
+      INFO(adapter.status().ToString());
+      REQUIRE(adapter.ok());
+      adapters.push_back({.id = id,
+                          .name = name,
+                          .path = name,
+                          .digest = adapter->digest,
+                          .weights = adapter->weights});
+    }
+  }
+
+ private:
+  TempFolder folder_;
+  AdapterSites sites_;
+
+ public:
+  std::optional<EngineDriver> driver;
+  std::vector<Adapter> adapters;
+};
+
+}  // namespace tandem
