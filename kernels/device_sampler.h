@@ -53,11 +53,17 @@ struct SamplingRow {
   int32_t num_outputs = 0;       // before it
   TokenId scored_token_id = -1;  // >= 0: no token is sampled, this one's logprobs are computed
   int32_t mask_row = -1;         // of the token masks, for a sampled token; < 0: none
+  // >= 0: the row counts only if the row before it, of the same slot, has sampled this token.
+  TokenId draft_token_id = -1;
 };
 constexpr int64_t kSamplingRowWidth = sizeof(SamplingRow) / sizeof(int32_t);
 
+constexpr TokenId kRejectedRow = -2;
+
 struct SampledToken {
-  TokenId token_id = 0;       // or the scored token; < 0: no token is left that may be sampled
+  // Or the scored token; -1: no token is left that may be sampled; kRejectedRow: the row did not
+  // count, and nothing was done.
+  TokenId token_id = 0;
   int32_t num_nans = 0;       // > 0: nothing was sampled or scored
   int32_t rank = 0;           // with logprobs: tokens at least as probable, from 1
   int32_t num_logprobs = -1;  // < 0: none
@@ -78,7 +84,8 @@ class DeviceSampler {
                      int32_t num_prompt_tokens) = 0;
 
   // Samples or scores a token per row of logits [R, V] f32; a sampled token counts for its slot's
-  // penalties and bad words. Results are the step's from number `first` on.
+  // penalties and bad words. Rows after drafts are sampled in their order, each with the tokens
+  // before it counted, also when their calls differ. Results are the step's from number `first` on.
   // rows: [R, kSamplingRowWidth] i32 on the device, SamplingRows. masks: [M, TokenMaskWords(V)] i32
   // on the device. In a row that names a mask, logits of tokens that it does not allow become
   // -infinity; other logits are not changed.

@@ -290,7 +290,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
     RunModel(*newest_);
   }
   if (samples_later) sampler_->TakeMasks(step, &newest_->samples);
-  if (!layout.has_host_rows && !sampler_->samples_in_turns()) {
+  if (!layout.has_host_rows) {
     const int64_t count = layout.num_logits_rows(), chunk = sampler_->max_logits_rows();
     for (int64_t first = chunk; first < count; first += chunk) RunLogits(*newest_, first);
     clock_.End(&newest_->times);
@@ -335,7 +335,7 @@ bool ModelRunner::MustFinishFirst(const SchedulerOutput& step) const {
     });
   }
   if (newest_->result == nullptr) return false;
-  if (newest_->layout.has_host_rows || sampler_->samples_in_turns()) return true;
+  if (newest_->layout.has_host_rows || sampler_->verifies_on_device()) return true;
   if (drafts_ && drafts_->reads_states()) return true;
   // Its logprobs of a prompt are kept in the request's row.
   return std::ranges::any_of(step.freed_slots, [this](RequestSlot slot) {
@@ -369,12 +369,12 @@ void ModelRunner::FinishStep(StepInFlight* step) {
   }
   const double begin = host_clock_.Monotonic();
   if (runs_late_) RunModel(*step);
-  if (step->layout.has_host_rows || sampler_->samples_in_turns()) {
+  if (step->layout.has_host_rows) {
     CHECK(step == newest_ || runs_late_) << "its logits are gone";
     const int64_t count = step->layout.num_logits_rows(), chunk = sampler_->max_logits_rows();
     for (int64_t first = 0; first < count; first += chunk) {
       if (first > 0) RunLogits(*step, first);
-      sampler_->SampleRest(step->layout, first, &step->samples);
+      sampler_->SampleOnHost(step->layout, first, &step->samples);
     }
     clock_.End(&step->times);
     sampler_->StartFetch(step->layout);

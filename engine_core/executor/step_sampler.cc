@@ -60,12 +60,6 @@ StatusOr<StepSampler> StepSampler::Create(Backend* backend, int64_t max_logits_r
   }
   CHECK((sampler.device_ == nullptr) == backend->device().memory_is_host());
   sampler.takes_drafts_ = limits.drafts.num_speculative_tokens > 0;
-  if (sampler.samples_in_turns()) {
-    const auto shape = {max_logits_rows, kSamplingRowWidth};
-    ASSIGN_OR_RETURN(sampler.turn_rows_, backend->device().Allocate(DType::kI32, shape));
-    ASSIGN_OR_RETURN(sampler.turn_staging_, backend->device().AllocateStaging(DType::kI32, shape));
-    sampler.turn_.reserve(static_cast<size_t>(max_logits_rows));
-  }
   sampler.host_runs_.reserve(static_cast<size_t>(max_logits_rows));
   return sampler;
 }
@@ -92,18 +86,12 @@ void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) {
                             .num_tokens = 0,
                             .is_settled = false,
                             .is_known = request.needs_sample && row.status.ok() &&
-                                        (samples_in_turns() || !row.samples_on_device),
-                            .first_row = 0,
+                                        (verifies_on_device() || !row.samples_on_device),
                             .has_prompt_logprobs = ends_prompt && row.prompt_logprobs,
                             .forced = {},
                             .num_refused_drafts = 0};
   }
   samples->prompt_nans.assign(layout.logits_rows.size(), 0);
-  if (!samples_in_turns()) return;
-  for (size_t i = layout.logits_rows.size(); i-- > 0;) {
-    const LogitsRow& row = layout.logits_rows[i];
-    if (row.prompt_row < 0) samples->requests[static_cast<size_t>(row.request_idx)].first_row = i;
-  }
 }
 
 void StepSampler::TakeMasks(const SchedulerOutput& step, StepSamples* samples) {
@@ -127,21 +115,27 @@ void StepSampler::TakeMasks(const SchedulerOutput& step, StepSamples* samples) {
 
 void StepSampler::FillRows(const StepLayout& layout, const Tensor& sampling_rows) const {
   auto* out = reinterpret_cast<SamplingRow*>(sampling_rows.Data<int32_t>());
+  int32_t num_drafts = 0;
   for (size_t i = 0; i < layout.logits_rows.size(); ++i) {
-    const bool is_op = layout.logits_rows[i].on_device && !layout.FollowsDraft(i);
-    *out++ = is_op ? SamplingRowOf(layout, i) : SamplingRow{};
+    num_drafts = layout.FollowsDraft(i) ? num_drafts + 1 : 0;
+    *out++ = layout.logits_rows[i].on_device ? SamplingRowOf(layout, i, num_drafts) : SamplingRow{};
   }
   std::fill_n(out, layout.num_padding_logits_rows, SamplingRow{});
 }
 
-SamplingRow StepSampler::SamplingRowOf(const StepLayout& layout, size_t row_idx) const {
+SamplingRow StepSampler::SamplingRowOf(const StepLayout& layout, size_t row_idx,
+                                       int32_t num_drafts) const {
   const LogitsRow& logits_row = layout.logits_rows[row_idx];
   const RequestSlot slot = layout.requests[static_cast<size_t>(logits_row.request_idx)].slot;
   const InputBatch::Row& row = batch_->row(slot);
   SamplingRow sampling_row = {.slot = Index(slot),
-                              .position = row.num_tokens,
-                              .num_outputs = row.num_tokens - row.num_prompt_tokens,
+                              .position = row.num_tokens + num_drafts,
+                              .num_outputs = row.num_tokens + num_drafts - row.num_prompt_tokens,
                               .mask_row = logits_row.mask_idx};
+  if (num_drafts > 0) {
+    const auto draft = static_cast<size_t>(sampling_row.position) - 1;
+    sampling_row.draft_token_id = batch_->input_ids(slot)[draft];
+  }
   if (logits_row.prompt_row >= 0) {
     const auto next = static_cast<size_t>(logits_row.prompt_row) + 1;
     sampling_row.scored_token_id = batch_->token_ids(slot)[next];
@@ -162,7 +156,7 @@ void StepSampler::SampleOnDevice(const Tensor& logits, const Tensor& sampling_ro
 // ---- after them ----
 
 void StepSampler::StartFetch(const StepLayout& layout) {
-  if (!layout.has_device_rows || samples_in_turns()) return;
+  if (!layout.has_device_rows) return;
   device_->StartFetch(static_cast<int64_t>(layout.logits_rows.size()), layout.max_device_logprobs);
 }
 
@@ -172,7 +166,7 @@ void StepSampler::AppendUnknownTokens(const StepLayout& layout, const StepSample
     const ScheduledRequest& request = layout.requests[i];
     if (!request.needs_sample) continue;
     const InputBatch::Row& row = batch_->row(request.slot);
-    if (row.samples_on_device && !samples_in_turns()) {
+    if (row.samples_on_device && !verifies_on_device()) {
       batch_->AppendUnknownToken(request.slot);
       AppendForced(request.slot, samples.requests[i]);
     }
@@ -184,15 +178,9 @@ void StepSampler::AppendForced(RequestSlot slot, const StepSamples::Request& sam
   for (const TokenId token : sampled.forced) batch_->AppendToken(slot, token);
 }
 
-void StepSampler::SampleRest(const StepLayout& layout, int64_t first, StepSamples* samples) {
+void StepSampler::SampleOnHost(const StepLayout& layout, int64_t first, StepSamples* samples) {
   const int64_t end =
       std::min(first + max_logits_rows(), static_cast<int64_t>(layout.logits_rows.size()));
-  if (layout.has_host_rows) SampleOnHost(layout, first, end, samples);
-  if (layout.has_device_rows && samples_in_turns()) SampleInTurns(layout, first, end, samples);
-}
-
-void StepSampler::SampleOnHost(const StepLayout& layout, int64_t first, int64_t end,
-                               StepSamples* samples) {
   host_runs_.clear();
   host_masks_ = &masks_[samples->mask_set];
   for (int64_t row_idx = first; row_idx < end; ++row_idx) {
@@ -281,7 +269,7 @@ SampleResult StepSampler::SampleToken(RequestSlot slot, const LogitsRow& logits_
 }
 
 void StepSampler::TakeFetched(const StepLayout& layout, StepSamples* samples) {
-  if (!layout.has_device_rows || samples_in_turns()) return;
+  if (!layout.has_device_rows) return;
   device_->TakeFetched();
   for (size_t i = 0; i < layout.logits_rows.size(); ++i) {
     if (layout.logits_rows[i].on_device) TakeRow(layout, i, samples);
@@ -300,6 +288,7 @@ void StepSampler::TakeRow(const StepLayout& layout, size_t row_idx, StepSamples*
     return;
   }
   StepSamples::Request& sampled = samples->requests[static_cast<size_t>(row.request_idx)];
+  if (sampled.is_settled) return;  // it came after a draft that was not right
   SampleResult result = {
       .status = OkStatus(), .token_id = token.token_id, .num_nans = token.num_nans};
   if (token.num_nans > 0) {
@@ -310,7 +299,7 @@ void StepSampler::TakeRow(const StepLayout& layout, size_t row_idx, StepSamples*
     CopyLogprobs(device_->logprobs(number), token.rank,
                  AddLogprobs(token.num_logprobs, &sampled.logprobs));
   }
-  if (!samples_in_turns()) {
+  if (!verifies_on_device()) {
     sampled.result = std::move(result);
     return;
   }

@@ -4,9 +4,8 @@
 // backend has a sampler and the request fits it (FitsDeviceSampler); else on the host, from copied
 // rows. Then folds the results of both into the step's ModelOutput.
 // A request's drafts are accepted here: its rows are sampled in order, each as if the tokens before
-// it were all there were, until a sampled token is not the draft. On a device they take turns: the
-// first row of each request is an op of the step; the host reads its token and, if it is the draft,
-// calls for the next row of the request, of all requests at once.
+// it were all there were, until a sampled token is not the draft. On a device that is a part of the
+// op; the host reads all rows at once.
 // Token masks reach both samplers through TokenMasks.
 // Thread: engine loop; rows of different requests are sampled on the backend's threads.
 // Owns: the device's sampler, the logits, the host's scratch. Borrows backend and batch, which
@@ -36,7 +35,6 @@ struct StepSamples {
     int32_t num_tokens = 0;   // known to the host: accepted drafts and the one after them
     bool is_settled = false;  // its further rows come after a rejected draft
     bool is_known = false;    // its tokens are in the batch before the next step is laid out
-    size_t first_row = 0;     // with drafts on a device, the row of its first token
     bool has_prompt_logprobs = false;  // they are complete with this token
     std::vector<TokenId> forced;       // what follows the token
     int32_t num_refused_drafts = 0;    // by its masks: the first of them, and those after it
@@ -56,7 +54,7 @@ class StepSampler {
   // ---- before the step's ops ----
   // Before a request's first step, once it is in the batch.
   void Admit(RequestSlot slot);
-  // REQUIRES: earlier steps with rows of the host are folded; all are, if samples_in_turns().
+  // REQUIRES: earlier steps with rows of the host are folded; all are, if verifies_on_device().
   void Begin(const StepLayout& layout, StepSamples* samples);
   // Waits for the step's masks and takes them in: before the ops that sample on the device, else
   // before SampleRest.
@@ -75,17 +73,17 @@ class StepSampler {
   void SampleOnDevice(const Tensor& logits, const Tensor& sampling_rows, int64_t first);
 
   // ---- after them ----
-  // Whether drafts are verified on a device: then all its tokens come from SampleRest.
-  bool samples_in_turns() const { return device_ != nullptr && takes_drafts_; }
+  // Whether drafts are verified on a device: then the host knows only after TakeFetched how many
+  // tokens a request has.
+  bool verifies_on_device() const { return device_ != nullptr && takes_drafts_; }
   // Starts the copy of the device's results, after the ops so far.
   void StartFetch(const StepLayout& layout);
   // Appends tokens that the host does not know yet, and what they force, so that the next step can
   // name them.
   void AppendUnknownTokens(const StepLayout& layout, const StepSamples& samples);
-  // Samples, of the logits made last, the step's rows from `first` on, what the ops did not: the
-  // host's rows and those after drafts that were right.
-  void SampleRest(const StepLayout& layout, int64_t first, StepSamples* samples);
-  // Waits for the copy and reads it.
+  // Samples the host's rows, of the logits made last, the step's rows from `first` on.
+  void SampleOnHost(const StepLayout& layout, int64_t first, StepSamples* samples);
+  // Waits for the copy and reads it; appends the tokens of verified drafts to the batch.
   void TakeFetched(const StepLayout& layout, StepSamples* samples);
   // Writes the step's result, and appends the tokens that the host sampled to the batch.
   void Fold(const StepLayout& layout, StepSamples* samples, ModelOutput* result);
@@ -97,11 +95,8 @@ class StepSampler {
   struct Run {
     int64_t first = 0, count = 0;
   };
-  void SampleOnHost(const StepLayout& layout, int64_t first, int64_t end, StepSamples* samples);
-  void SampleInTurns(const StepLayout& layout, int64_t first, int64_t end, StepSamples* samples);
-  bool FillTurn(const StepLayout& layout, int64_t first, int64_t end, const StepSamples& samples);
-  void TakeTurn(const StepLayout& layout, int64_t end, StepSamples* samples);
-  SamplingRow SamplingRowOf(const StepLayout& layout, size_t row_idx) const;
+  // num_drafts: of the request, before the row.
+  SamplingRow SamplingRowOf(const StepLayout& layout, size_t row_idx, int32_t num_drafts) const;
   void AddToRuns(const StepLayout& layout, int64_t row_idx);
   void SampleRow(const StepLayout& layout, size_t row_idx, std::span<float> logits,
                  StepSamples* samples, SamplerScratch* scratch);
@@ -121,9 +116,6 @@ class StepSampler {
   std::unique_ptr<DeviceSampler> device_;  // null: memory is the host's, and so is all sampling
   SharedTensor logits_;                    // [max_logits_rows, V] f32
   bool takes_drafts_ = false;
-  OwnedTensor turn_rows_;          // SamplingRows of a turn, as StepInputs has those of the ops
-  OwnedTensor turn_staging_;       // the host's
-  std::vector<size_t> turn_;       // the rows that were sampled in it
   std::vector<TokenMasks> masks_;  // those of the steps in flight take turns
   size_t next_mask_set_ = 0;
   const TokenMasks* host_masks_ = nullptr;  // of the step that the host samples

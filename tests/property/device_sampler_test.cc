@@ -42,6 +42,80 @@ TEST_CASE("device sampler: random requests get the tokens and logprobs of the ho
   CHECK(num_boundaries <= num_rows / 200);
 }
 
+// A request's rows from one token to the next, as the host samples them, each with its draft; the
+// draft after row `wrong` is another one.
+std::vector<Row> RowsWithDrafts(const Row& request, int vocab, size_t count, size_t wrong,
+                                Draw& draw) {
+  std::vector<Row> rows;
+  for (size_t i = 0; i < count; ++i) {
+    Row& row = rows.emplace_back(request);
+    row.logits = draw.Normals(vocab, 4);
+    row.position = request.position + static_cast<int32_t>(i);
+    if (i == 0) continue;
+    const Row& before = rows[i - 1];
+    const TokenId sampled = HostSample(before).token.token_id;
+    row.output_ids = before.output_ids;
+    row.output_ids.push_back(std::max(sampled, 0));
+    row.draft_token_id =
+        i == wrong + 1 ? (row.output_ids.back() + 1) % vocab : row.output_ids.back();
+  }
+  return rows;
+}
+
+TEST_CASE("device sampler: rows after drafts are sampled in order, up to the first wrong one") {
+  int num_boundaries = 0, num_rows = 0, num_rejected = 0;
+  for (uint64_t seed = 300; seed < 360; ++seed) {
+    Draw draw(seed);
+    const int vocab = OneOf(draw, {3, 40, 700, 1025});
+    EmulatedSampler device(vocab, 12);
+    // Three requests, of which the second reaches into the second call.
+    std::vector<Row> rows;
+    std::vector<int32_t> slots;
+    std::vector<size_t> wrong;
+    for (int32_t slot = 0; slot < 3; ++slot) {
+      Row request = RandomCase(draw, vocab);
+      request.scored_token_id = -1;
+      device.Admit(slot, request);
+      const size_t count = slot == 1 ? 6 : 3;
+      wrong.push_back(static_cast<size_t>(draw.Int(0, static_cast<int>(count))));
+      for (Row& row : RowsWithDrafts(request, vocab, count, wrong.back(), draw)) {
+        rows.push_back(std::move(row));
+        slots.push_back(slot);
+      }
+    }
+    const std::vector<Sampled> sampled = device.Sample(rows, slots);
+    bool is_rejected = false;
+    std::vector<Row> next;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      CAPTURE(seed, vocab, i);
+      const bool is_first = rows[i].draft_token_id < 0;
+      is_rejected =
+          !is_first && (is_rejected || sampled[i - 1].token.token_id != rows[i].draft_token_id);
+      if (is_rejected) {
+        CHECK(sampled[i].token.token_id == kRejectedRow);
+        ++num_rejected;
+        continue;
+      }
+      ++num_rows;
+      num_boundaries += CheckSameSample(rows[i], sampled[i], HostSample(rows[i])) ? 0 : 1;
+      // What was sampled counts, and nothing else.
+      Row after = rows[i];
+      after.draft_token_id = -1;
+      after.output_ids.push_back(std::max(sampled[i].token.token_id, 0));
+      ++after.position;
+      if (is_first) next.emplace_back();
+      next.back() = std::move(after);
+    }
+    const std::vector<Sampled> later = device.Sample(next, {0, 1, 2});
+    for (size_t i = 0; i < next.size(); ++i) {
+      CAPTURE(seed, vocab, i);
+      num_boundaries += CheckSameSample(next[i], later[i], HostSample(next[i])) ? 0 : 1;
+    }
+  }
+  CHECK(num_boundaries <= num_rows / 100);
+  CHECK(num_rejected > 50);
+}
+
 // Far more tokens than a block's candidates, evenly spread or crowded in one place, so that the row
 // itself is searched.
 TEST_CASE("device sampler: limits beyond the gathered candidates") {

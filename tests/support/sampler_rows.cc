@@ -24,7 +24,14 @@ void ApplyMask(const SamplerCase& row, std::span<float> logits) {
 }
 
 // Where EmulatedSampler puts row i.
-size_t PlaceOf(size_t i, size_t half) { return i < half ? i : i + 1; }
+size_t SecondHalf(const std::vector<SamplerCase>& rows) {
+  const size_t half = rows.size() / 2;
+  return half < rows.size() && rows[half].draft_token_id >= 0 ? half : half + 1;
+}
+size_t PlaceOf(const std::vector<SamplerCase>& rows, size_t i) {
+  const size_t half = rows.size() / 2;
+  return i < half ? i : SecondHalf(rows) + i - half;
+}
 
 Sampled HostScore(const SamplerCase& row) {
   Sampled sampled;
@@ -106,20 +113,21 @@ std::vector<Sampled> EmulatedSampler::Sample(const std::vector<SamplerCase>& row
 
 void EmulatedSampler::StartSample(const std::vector<SamplerCase>& rows,
                                   const std::vector<int32_t>& slots) {
-  const size_t half = rows.size() / 2, num_places = rows.size() + 2;
+  const size_t num_places = rows.size() + 2;
   std::vector<float> all(num_places * static_cast<size_t>(vocab_size_));
   std::vector<SamplingRow> sampling_rows(num_places);
   const int64_t words = TokenMaskWords(vocab_size_);
   std::vector<int32_t> masks;
   int32_t max_logprobs = -1;
   for (size_t i = 0; i < rows.size(); ++i) {
-    const size_t place = PlaceOf(i, half);
+    const size_t place = PlaceOf(rows, i);
     std::ranges::copy(rows[i].logits,
                       all.begin() + static_cast<std::ptrdiff_t>(place * rows[i].logits.size()));
     sampling_rows[place] = {.slot = slots[i],
                             .position = rows[i].position,
                             .num_outputs = static_cast<int32_t>(rows[i].output_ids.size()),
-                            .scored_token_id = rows[i].scored_token_id};
+                            .scored_token_id = rows[i].scored_token_id,
+                            .draft_token_id = rows[i].draft_token_id};
     if (!rows[i].token_mask.empty()) {
       sampling_rows[place].mask_row =
           static_cast<int32_t>(masks.size()) / static_cast<int32_t>(words);
@@ -129,7 +137,8 @@ void EmulatedSampler::StartSample(const std::vector<SamplerCase>& rows,
         std::max({max_logprobs, rows[i].config.num_logprobs,
                   rows[i].scored_token_id < 0 ? -1 : rows[i].config.num_prompt_logprobs});
   }
-  const auto count = static_cast<int64_t>(num_places), first = static_cast<int64_t>(half + 1);
+  const auto count = static_cast<int64_t>(num_places),
+             first = static_cast<int64_t>(SecondHalf(rows));
   OwnedTensor logits = Upload(*backend_, all, {count, vocab_size_}, DType::kF32);
   OwnedTensor numbers = *backend_->device().Allocate(DType::kI32, {count, kSamplingRowWidth});
   backend_->device().CopyIn(numbers,
@@ -146,7 +155,7 @@ void EmulatedSampler::StartSample(const std::vector<SamplerCase>& rows,
   sampler_->StartFetch(count, max_logprobs);
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].scored_token_id >= 0) continue;
-    const size_t begin = PlaceOf(i, half) * rows[i].logits.size();
+    const size_t begin = PlaceOf(rows, i) * rows[i].logits.size();
     ApplyMask(rows[i], std::span(all).subspan(begin, rows[i].logits.size()));
   }
   // Checked in TakeSampled: here that would wait for the samples.
@@ -159,7 +168,7 @@ std::vector<Sampled> EmulatedSampler::TakeSampled(const std::vector<SamplerCase>
   std::vector<Sampled> sampled;
   for (size_t i = 0; i < rows.size(); ++i) {
     Sampled& one = sampled.emplace_back();
-    const auto place = static_cast<int64_t>(PlaceOf(i, rows.size() / 2));
+    const auto place = static_cast<int64_t>(PlaceOf(rows, i));
     one.token = sampler_->sampled(place);
     if (one.token.num_logprobs < 0) continue;
     for (const TokenLogprob& logprob : sampler_->logprobs(place)) {

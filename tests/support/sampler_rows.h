@@ -22,6 +22,7 @@ struct SamplerCase {
   std::vector<float> logits;
   std::vector<int32_t> token_mask = {};  // empty: all tokens are allowed
   int32_t position = 0;
+  TokenId draft_token_id = -1;  // SamplingRow's; the row before is in the same slot
 };
 
 struct Sampled {
@@ -39,7 +40,8 @@ class EmulatedSampler {
   EmulatedSampler(int64_t vocab_size, int64_t num_slots);
 
   void Admit(int32_t slot, const SamplerCase& row);
-  // Row i of the batch is in slot slots[i]; each half of the rows is followed by an unused one.
+  // Row i of the batch is in slot slots[i]; each half of the rows is followed by an unused one, but
+  // not where the second begins after a draft.
   std::vector<Sampled> Sample(const std::vector<SamplerCase>& rows,
                               const std::vector<int32_t>& slots);
   // The same in two steps; TakeSampled returns the results of the oldest first.

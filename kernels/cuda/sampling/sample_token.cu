@@ -335,31 +335,33 @@ __device__ SampledToken ScoreOne(const CudaSampleArgs& args, const SamplingNumbe
   return {token, 0, WriteLogprobs(task, token, memory), sampling.num_prompt_logprobs};
 }
 
-__global__ void __launch_bounds__(kSelectThreads) SampleKernel(CudaSampleArgs args) {
-  __shared__ SelectMemory memory;
-  const SamplingRow row = args.rows[blockIdx.x];
-  if (row.slot < 0) return;
+__device__ SampledToken* ResultOf(const CudaSampleArgs& args, int64_t at) {
+  return reinterpret_cast<SampledToken*>(reinterpret_cast<int32_t*>(args.results) +
+                                         at * kCudaResultWords);
+}
+
+// The token of row `at`, in thread 0; others may return another one.
+__device__ int32_t SampleRow(const CudaSampleArgs& args, int64_t at, SelectMemory* memory) {
+  const SamplingRow row = args.rows[at];
   const CudaSlotParams params = args.params[row.slot];
-  const RowPlace place = {args.logits + blockIdx.x * args.logits_stride,
-                          args.processed + blockIdx.x * args.vocab_size,
-                          reinterpret_cast<SampledToken*>(reinterpret_cast<int32_t*>(args.results) +
-                                                          blockIdx.x * kCudaResultWords)};
+  const RowPlace place = {args.logits + at * args.logits_stride,
+                          args.processed + at * args.vocab_size, ResultOf(args, at)};
   const bool is_scored = row.scored_token_id >= 0;
   RowBest raw;
   if (row.mask_row >= 0 && !is_scored) {
     const uint32_t* mask = args.masks + row.mask_row * args.mask_words;
-    raw = MaskAndFindBest(place.logits, args.vocab_size, mask, &memory);
+    raw = MaskAndFindBest(place.logits, args.vocab_size, mask, memory);
   } else {
-    raw = FindBest(place.logits, args.vocab_size, &memory);
+    raw = FindBest(place.logits, args.vocab_size, memory);
   }
   SampledToken result = {-1, raw.num_bad, 0, -1};
   if (raw.num_bad == 0) {
-    result = is_scored ? ScoreOne(args, params.sampling, row.scored_token_id, place, raw, &memory)
-                       : SampleOne(args, params, row, place, raw, &memory);
+    result = is_scored ? ScoreOne(args, params.sampling, row.scored_token_id, place, raw, memory)
+                       : SampleOne(args, params, row, place, raw, memory);
   }
-  if (threadIdx.x != 0) return;
+  if (threadIdx.x != 0) return -1;
   *place.result = result;
-  if (is_scored) return;
+  if (is_scored) return -1;
   const int32_t token = std::max(result.token_id, 0);  // a request that failed may run once more
   args.slot_tokens[row.slot] = token;
   if (params.sampling.has_penalties()) {
@@ -368,6 +370,36 @@ __global__ void __launch_bounds__(kSelectThreads) SampleKernel(CudaSampleArgs ar
   if (params.num_words > 0) {
     constexpr int64_t kPlaces = kMaxDeviceWordTokens;
     args.recent[row.slot * kPlaces + row.num_outputs % kPlaces] = token;
+  }
+  return result.token_id;
+}
+
+// A block samples a row and those after it while each is the draft that the next one follows.
+__global__ void __launch_bounds__(kSelectThreads) SampleKernel(CudaSampleArgs args) {
+  __shared__ SelectMemory memory;
+  __shared__ int32_t token;
+  int64_t at = blockIdx.x;
+  if (args.rows[at].slot < 0) return;
+  if (args.rows[at].draft_token_id >= 0) {
+    // The block of the row before has it, unless that row is of an earlier call.
+    if (at > 0 || !args.has_row_before) return;
+    if (threadIdx.x == 0) token = ResultOf(args, -1)->token_id;
+  } else {
+    const int32_t sampled = SampleRow(args, at, &memory);
+    if (threadIdx.x == 0) token = sampled;
+    ++at;
+  }
+  bool counts = true;
+  for (; at < args.num_rows && args.rows[at].draft_token_id >= 0; ++at) {
+    __syncthreads();  // the token is there, and so is what it counts for
+    counts = counts && token == args.rows[at].draft_token_id;
+    __syncthreads();
+    if (counts) {
+      const int32_t sampled = SampleRow(args, at, &memory);
+      if (threadIdx.x == 0) token = sampled;
+    } else if (threadIdx.x == 0) {
+      *ResultOf(args, at) = {kRejectedRow, 0, 0, -1};
+    }
   }
 }
 

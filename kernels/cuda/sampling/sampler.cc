@@ -210,6 +210,8 @@ void CudaSampler::Sample(const Tensor& logits, const Tensor& rows, const Tensor&
   args.processed = DataOf<float>(processed_);
   args.slot_tokens = DataOf<int32_t>(slot_tokens_);
   args.results = reinterpret_cast<SampledToken*>(results_.view().Row<int32_t>(first));
+  args.num_rows = count;
+  args.has_row_before = first > 0;
   LaunchSample(args, count, stream_);
 }
 

@@ -54,6 +54,8 @@ struct CudaSampleArgs {
   float* processed = nullptr;       // [blocks, V]: logits after masks, bias and penalties
   int32_t* slot_tokens = nullptr;   // [slots]
   SampledToken* results = nullptr;  // of block 0; then every kCudaResultWords
+  int64_t num_rows = 0;
+  bool has_row_before = false;  // whose result is before those of block 0
 };
 
 // A result: a SampledToken, then room for the most TokenLogprobs.
