@@ -102,11 +102,6 @@ Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
                                 config.per_request_spec_decode_metrics +
                                 ": there are no drafts without --speculative-config");
   }
-  if (setup->device == "cuda" && speculation.has_model()) {
-    return InvalidArgumentError(
-        "--speculative-config: a drafter with a model is not built for --device cuda, only for "
-        "cpu");
-  }
   DraftConfig& drafts = setup->runner.limits.drafts;
   drafts.num_speculative_tokens = speculation.num_speculative_tokens;
   drafts.by_batch = speculation.by_batch;

@@ -292,6 +292,25 @@ void Ops::GatherRows(const Tensor& out, const Tensor& x, const Tensor& rows) {
   DoGatherRows(out, x, rows);
 }
 
+void Ops::ArgMax(const Tensor& ids, const Tensor& x) {
+  CHECK(x.rank == 2 && x.dtype == DType::kF32 && x.shape[1] > 0) << x;
+  CHECK(IsVector(ids, DType::kI32, x.rows())) << ids << x;
+  DoArgMax(ids, x);
+}
+
+void Ops::FillIds(const Tensor& ids, const Tensor& known) {
+  CHECK(IsVector(ids, DType::kI32, ids.rows())) << ids;
+  CHECK(IsVector(known, DType::kI32, known.rows())) << known;
+  DoFillIds(ids, known);
+}
+
+void Ops::GatherColumns(const Tensor& out, const Tensor& x, const Tensor& columns, float missing) {
+  CHECK(x.rank == 2 && x.dtype == DType::kF32) << x;
+  CHECK(out.dtype == DType::kF32 && IsMatrix(out, x.rows(), columns.rows())) << out << x;
+  CHECK(IsVector(columns, DType::kI32, columns.rows())) << columns;
+  DoGatherColumns(out, x, columns, missing);
+}
+
 void Ops::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
                     const RouteOptions& options) {
   CHECK(logits.rank == 2 && logits.dtype == DType::kF32) << logits;

@@ -1,7 +1,6 @@
 #include "engine_core/executor/head_drafter.h"
 
 #include <algorithm>
-#include <numeric>
 #include <utility>
 
 namespace tandem {
@@ -21,7 +20,8 @@ StatusOr<std::unique_ptr<HeadDrafter>> HeadDrafter::Create(Backend* backend, Dra
   const int64_t width = drafter->hidden_ * std::max<int64_t>(1, num_taps);
   ASSIGN_OR_RETURN(drafter->states_,
                    backend->device().Allocate(backend->activation_dtype(), {tokens, width}));
-  ASSIGN_OR_RETURN(drafter->state_rows_, backend->device().Allocate(DType::kI32, {tokens}));
+  ASSIGN_OR_RETURN(drafter->state_rows_, SentNumbers::Create(&backend->device(), tokens));
+  drafter->first_rows_.reserve(static_cast<size_t>(tokens));
   drafter->taps_.resize(static_cast<size_t>(num_taps));
   return drafter;
 }
@@ -42,7 +42,7 @@ void HeadDrafter::TakeStates(Model* target) {
 }
 
 void HeadDrafter::TakeIn(std::span<const Wish> wishes) {
-  auto* state_rows = state_rows_.view().Data<int32_t>();
+  first_rows_.clear();
   for (const Wish& wish : wishes) {
     const InputBatch::Row& row = batch_->row(wish.slot);
     if (!row.in_use || row.embeddings != nullptr) continue;
@@ -50,18 +50,24 @@ void HeadDrafter::TakeIn(std::span<const Wish> wishes) {
         std::min({wish.begin + wish.count, row.num_tokens - shift_, NumPositions(wish.slot)});
     if (end <= wish.begin) continue;
     AddChunk(wish, wish.begin, end - wish.begin);
-    std::iota(state_rows, state_rows + end - wish.begin, wish.first_row);
-    state_rows += end - wish.begin;
+    for (int32_t p = wish.begin; p < end; ++p) {
+      first_rows_.push_back(wish.first_row + p - wish.begin);
+    }
   }
 }
 
+void HeadDrafter::SendRows(int64_t num_tokens) {
+  const std::vector<int32_t>& rows = is_first_pass_ ? first_rows_ : parent_rows_;
+  const std::span<int32_t> sent = state_rows_.Begin(num_tokens);
+  // Padding takes any states.
+  std::fill(std::ranges::copy(rows, sent.begin()).out, sent.end(), 0);
+  state_rows_.Send(num_tokens);
+}
+
 void HeadDrafter::Forward(const StepInputs::Views& inputs) {
-  const int64_t num_tokens = inputs.token_ids.rows();
-  const Tensor rows = state_rows_.view().Rows(0, num_tokens);
-  if (!is_first_pass_) std::ranges::copy(parent_rows_, rows.Data<int32_t>());
   head_->Forward({.token_ids = inputs.token_ids,
                   .states = is_first_pass_ ? states_.view() : Tensor(),
-                  .state_rows = rows,
+                  .state_rows = state_rows_.device(inputs.token_ids.rows()),
                   .plan = plan_.get(),
                   .kv_cache = kv_cache_.get()});
 }

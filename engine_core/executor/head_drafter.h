@@ -12,12 +12,13 @@
 #include <vector>
 
 #include "engine_core/executor/pass_drafter.h"
+#include "engine_core/executor/sent_numbers.h"
 
 namespace tandem {
 
 class HeadDrafter final : public PassDrafter {
  public:
-  // REQUIRES: memory is the host's; the head was loaded over `backend` with the batch's limits.
+  // REQUIRES: the head was loaded over `backend` with the batch's limits.
   static StatusOr<std::unique_ptr<HeadDrafter>> Create(Backend* backend, DraftModel draft,
                                                        KvFormat kv_format, InputBatch* batch);
 
@@ -31,14 +32,18 @@ class HeadDrafter final : public PassDrafter {
  private:
   HeadDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch);
   void TakeIn(std::span<const Wish> wishes) override;
+  void SendRows(int64_t num_tokens) override;
   void Forward(const StepInputs::Views& inputs) override;
-  void Logits(const Tensor& logits, const Tensor& rows) override { head_->Logits(logits, rows); }
+  void Logits(const Tensor& logits, int64_t /*first*/, const Tensor& rows) override {
+    head_->Logits(logits, rows);
+  }
 
   std::unique_ptr<DraftHead> head_;
   int64_t hidden_;
   int64_t num_step_tokens_ = 0;
-  OwnedTensor states_;      // [T, H of each tap] act, of the target's newest step
-  OwnedTensor state_rows_;  // [T] i32, HeadStep::state_rows
+  OwnedTensor states_;               // [T, H of each tap] act, of the target's newest step
+  std::vector<int32_t> first_rows_;  // of the first pass, HeadStep::state_rows
+  SentNumbers state_rows_;           // of this pass
   std::vector<StateTap> taps_;
 };
 

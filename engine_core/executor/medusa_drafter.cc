@@ -1,5 +1,6 @@
 #include "engine_core/executor/medusa_drafter.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace tandem {
@@ -23,7 +24,7 @@ StatusOr<std::unique_ptr<MedusaDrafter>> MedusaDrafter::Create(Backend* backend,
   const ExecutorLimits& limits = batch->limits();
   ASSIGN_OR_RETURN(drafter->states_, device.Allocate(backend->activation_dtype(),
                                                      {limits.max_num_batched_tokens, hidden}));
-  ASSIGN_OR_RETURN(drafter->logits_states_, device.Allocate(DType::kI32, {limits.max_num_seqs}));
+  ASSIGN_OR_RETURN(drafter->logits_states_, SentNumbers::Create(&device, limits.max_num_seqs));
   return drafter;
 }
 
@@ -64,14 +65,16 @@ void MedusaDrafter::Forward(const StepInputs::Views& /*inputs*/) {
   }
 }
 
-void MedusaDrafter::Logits(const Tensor& logits, const Tensor& rows) {
-  const Tensor states = logits_states_.view().Rows(0, rows.rows());
-  for (int64_t i = 0; i < rows.rows(); ++i) {
-    const auto row = static_cast<size_t>(rows.Data<int32_t>()[i]);
-    // Passes that are only timed have tokens of no request.
-    states.Data<int32_t>()[i] = row < state_rows_.size() ? state_rows_[row] : 0;
+void MedusaDrafter::Logits(const Tensor& logits, int64_t first, const Tensor& rows) {
+  const std::span<int32_t> states = logits_states_.Begin(rows.rows());
+  std::ranges::fill(states, 0);  // padding has tokens of no request
+  for (size_t i = 0; i < states.size(); ++i) {
+    const size_t number = static_cast<size_t>(first) + i;
+    if (number >= layout_.logits_rows.size()) break;
+    states[i] = state_rows_[static_cast<size_t>(layout_.logits_rows[number].token_row)];
   }
-  heads_->Logits(head_idx_, logits, states_.view(), states);
+  logits_states_.Send(rows.rows());
+  heads_->Logits(head_idx_, logits, states_.view(), logits_states_.device(rows.rows()));
 }
 
 }  // namespace tandem

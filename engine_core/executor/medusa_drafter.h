@@ -7,12 +7,13 @@
 #include <memory>
 
 #include "engine_core/executor/pass_drafter.h"
+#include "engine_core/executor/sent_numbers.h"
 
 namespace tandem {
 
 class MedusaDrafter final : public PassDrafter {
  public:
-  // REQUIRES: memory is the host's; the heads were loaded over `backend` with the batch's limits.
+  // REQUIRES: the heads were loaded over `backend` with the batch's limits.
   static StatusOr<std::unique_ptr<MedusaDrafter>> Create(Backend* backend, DraftModel draft,
                                                          KvFormat kv_format, InputBatch* batch);
 
@@ -25,14 +26,15 @@ class MedusaDrafter final : public PassDrafter {
  private:
   MedusaDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch);
   void TakeIn(std::span<const Wish> wishes) override;
+  bool repeats_ops() const override { return false; }  // each pass has another head
   void Forward(const StepInputs::Views& inputs) override;
-  void Logits(const Tensor& logits, const Tensor& rows) override;
+  void Logits(const Tensor& logits, int64_t first, const Tensor& rows) override;
 
   std::unique_ptr<MedusaHeads> heads_;
   size_t head_idx_ = 0;  // of this pass
   int64_t num_step_tokens_ = 0;
-  OwnedTensor states_;         // [T, H] act, of the target's newest step
-  OwnedTensor logits_states_;  // [max_num_seqs] i32: of the rows of logits, those of states_
+  OwnedTensor states_;                                 // [T, H] act, of the target's newest step
+  SentNumbers logits_states_;                          // of the rows of logits, those of states_
   std::vector<int32_t> state_rows_, last_state_rows_;  // of each token of the pass
 };
 

@@ -16,7 +16,7 @@ namespace tandem {
 
 class ModelDrafter final : public PassDrafter {
  public:
-  // REQUIRES: memory is the host's; the model was loaded over `backend` with the batch's limits.
+  // REQUIRES: the model was loaded over `backend` with the batch's limits.
   static StatusOr<std::unique_ptr<ModelDrafter>> Create(Backend* backend, DraftModel draft,
                                                         KvFormat kv_format, InputBatch* batch);
 
@@ -36,7 +36,9 @@ class ModelDrafter final : public PassDrafter {
   void TakeIn(std::span<const Wish> wishes) override;
   void TakeDrafts(std::span<const Wish> wishes) override;
   void Forward(const StepInputs::Views& inputs) override;
-  void Logits(const Tensor& logits, const Tensor& rows) override { model_->Logits(logits, rows); }
+  void Logits(const Tensor& logits, int64_t /*first*/, const Tensor& rows) override {
+    model_->Logits(logits, rows);
+  }
 
   std::unique_ptr<Model> model_;
   std::vector<int32_t> num_taken_;             // of each slot: leading positions

@@ -39,7 +39,8 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       hidden_size_(config.hidden_size),
       num_token_types_(config.num_token_types),
       ranks_(options.ranks),
-      runs_late_(PlaceOf(options.ranks).stage.size > 1) {
+      runs_late_(PlaceOf(options.ranks).stage.size > 1),
+      graph_sizes_(options.graph_sizes) {
   CHECK_LE(limits_.max_steps_in_flight, kMaxStepsInFlight);
   CHECK(ranks_ == nullptr || backend_->device().memory_is_host())
       << "ranks are not built for devices";
@@ -213,6 +214,7 @@ Status ModelRunner::RunFirstSteps() {
     RunModel(*newest_);
   };
   run(most);
+  if (drafts_) drafts_->RunLargest();
   RETURN_IF_ERROR(backend_->device().status());
   for (int64_t size = int64_t{1} << 20; size >= kFewest; size /= 2) {
     if (size < most) run(size);
@@ -245,6 +247,7 @@ void ModelRunner::MeasureSteps() {
 Status ModelRunner::CaptureGraphs() {
   const auto run = [this] { RunModel(*newest_); };
   RETURN_IF_ERROR(graphs_.Capture([this](int64_t size) { SendPadding(size, 1, false); }, run));
+  if (drafts_) RETURN_IF_ERROR(drafts_->CaptureGraphs(graph_sizes_));
   if (places_ == nullptr) return OkStatus();
   return adapted_graphs_.Capture([this](int64_t size) { SendPadding(size, 1, true); }, run);
 }

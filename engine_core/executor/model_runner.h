@@ -89,6 +89,7 @@ class ModelRunner final : public Executor {
   void DropGraphs() {
     graphs_.Drop();
     adapted_graphs_.Drop();
+    if (drafts_) drafts_->DropGraphs();
   }
   // Of a model with limits().images, before its first step. REQUIRES: one rank, memory that is the
   // host's.
@@ -99,6 +100,7 @@ class ModelRunner final : public Executor {
   const KvCache& kv_cache() const { return *kv_cache_; }  // once it is allocated
   int64_t num_graphs() const { return graphs_.num_graphs() + adapted_graphs_.num_graphs(); }
   int64_t num_replays() const { return graphs_.num_replays() + adapted_graphs_.num_replays(); }
+  int64_t num_replayed_passes() const { return drafts_ ? drafts_->num_replays() : 0; }
   int64_t num_adapter_loads() const { return places_ == nullptr ? 0 : places_->num_loads(); }
   int64_t num_kept_image_rows() const { return images_ ? images_->num_kept_rows() : 0; }
   // Steps that were submitted before the host had the tokens of the one before.
@@ -184,6 +186,7 @@ class ModelRunner final : public Executor {
   const int64_t hidden_size_, num_token_types_;
   RankGroup* ranks_;
   bool runs_late_;  // the last stage of several
+  const std::vector<int64_t> graph_sizes_;
   StepClock clock_;
   SystemClock host_clock_;  // of the steps' seconds
 };

@@ -9,6 +9,14 @@
 #include "engine_core/sampling/row_math.h"
 
 namespace tandem {
+namespace {
+
+// The first numbers of a vector, as a row.
+Tensor RowOf(const Tensor& numbers, int64_t count) {
+  return Tensor(numbers.data, numbers.dtype, {1, count});
+}
+
+}  // namespace
 
 PassDrafter::PassDrafter(Backend* backend, const DraftModel& draft, int32_t shift,
                          KvFormat kv_format, InputBatch* batch)
@@ -24,7 +32,6 @@ PassDrafter::PassDrafter(Backend* backend, const DraftModel& draft, int32_t shif
                                              static_cast<size_t>(batch->limits().vocab_size));
     sampling_.resize(num_slots);
   }
-  CHECK(backend->device().memory_is_host()) << "drafts are not built for devices";
   CHECK_EQ(draft.config.vocab_size, batch->limits().vocab_size);
 }
 
@@ -40,8 +47,14 @@ Status PassDrafter::Allocate() {
                                                .attention_work = plan_->WorkSize(tokens, seqs),
                                                .table_columns = batch_->max_blocks_per_request()}));
   const int64_t num_rows = std::min(seqs, ModelLimitsOf(limits).max_logits_rows);
+  Device& device = backend_->device();
   ASSIGN_OR_RETURN(logits_,
-                   backend_->device().Allocate(DType::kF32, {num_rows, limits.vocab_size}));
+                   SharedTensor::Create(&device, DType::kF32, {num_rows, limits.vocab_size}));
+  if (!device.memory_is_host() && scratch_ == nullptr) {
+    const int64_t passes = limits.drafts.num_speculative_tokens;
+    ASSIGN_OR_RETURN(guess_ids_, device.Allocate(DType::kI32, {1 + seqs}));
+    ASSIGN_OR_RETURN(guess_staging_, device.AllocateStaging(DType::kI32, {passes, 1 + seqs}));
+  }
   layout_.Reserve(seqs);
   guesses_.reserve(static_cast<size_t>(seqs));
   drafting_.reserve(static_cast<size_t>(seqs));
@@ -79,11 +92,13 @@ void PassDrafter::Propose(std::span<const Wish> wishes) {
   drafting_.clear();
   layout_.Begin();
   is_first_pass_ = true;
+  num_passes_ = 0;
   TakeIn(wishes);
   RunPass();
   is_first_pass_ = false;
   while (DraftNext()) {
   }
+  TakeGuesses(wishes);
   TakeDrafts(wishes);
 }
 
@@ -120,6 +135,27 @@ bool PassDrafter::DraftNext() {
 
 void PassDrafter::RunPass() {
   if (layout_.num_tokens() == 0) return;
+  const int64_t num_rows = layout_.num_logits_rows();
+  guesses_.resize(static_cast<size_t>(num_rows));
+  const bool repeats = graphs_ && !is_first_pass_ && repeats_ops();
+  const DecodeGraphs::Graph* graph = repeats ? graphs_->Find(layout_) : nullptr;
+  if (graph != nullptr) layout_.PadTo(graph->size);
+  SendInputs();
+  if (graph != nullptr) {
+    graphs_->Replay(*graph);
+  } else {
+    RunOps();
+  }
+  if (guess_ids_.view().empty() || num_rows == 0) return;
+  backend_->device().StartCopyOut(
+      guess_staging_.view().Rows(num_passes_++, 1).Columns(0, 1 + num_rows),
+      RowOf(guess_ids_.view(), 1 + num_rows));
+  for (int32_t i = 0; i < static_cast<int32_t>(num_rows); ++i) {
+    guesses_[static_cast<size_t>(i)] = ~(i + 1);
+  }
+}
+
+void PassDrafter::SendInputs() {
   inputs_.Begin({.num_tokens = layout_.num_tokens(),
                  .num_requests = layout_.num_requests(),
                  .num_logits_rows = layout_.num_logits_rows(),
@@ -129,23 +165,52 @@ void PassDrafter::RunPass() {
   if (shift_ > 0) ShiftTokens();
   FillPlan(layout_, inputs_, plan_.get());
   inputs_.Send();
+  SendRows(layout_.num_tokens());
+}
+
+void PassDrafter::RunOps() {
   const StepInputs::Views& inputs = inputs_.device();
+  const bool finds_on_device = !guess_ids_.view().empty();
+  if (finds_on_device && !is_first_pass_) {
+    backend_->ops().FillIds(inputs.token_ids, guess_ids_);
+  }
   Forward(inputs);
-  const int64_t num_rows = layout_.num_logits_rows(), chunk = logits_.view().rows();
-  guesses_.resize(static_cast<size_t>(num_rows));
+  const int64_t num_rows = layout_.num_logits_rows(), chunk = logits_.device().rows();
   for (int64_t first = 0; first < num_rows; first += chunk) {
     const int64_t count = std::min(chunk, num_rows - first);
-    const Tensor logits = logits_.view().Rows(0, count);
-    Logits(logits, inputs.logits_rows.Rows(first, count));
-    backend_->ParallelFor(count, 1, [&](int64_t begin, int64_t end) {
-      const size_t lane = scratch_ == nullptr ? 0 : scratch_->Claim();
-      for (int64_t i = begin; i < end; ++i) {
-        const std::span<float> row(logits.Row<float>(i), static_cast<size_t>(logits.shape[1]));
-        const auto row_idx = static_cast<size_t>(first + i);
-        guesses_[row_idx] = Guess(row_idx, row, scratch_ == nullptr ? nullptr : (*scratch_)[lane]);
-      }
-      if (scratch_ != nullptr) scratch_->Release(lane);
-    });
+    const Tensor logits = logits_.device().Rows(0, count);
+    Logits(logits, first, inputs.logits_rows.Rows(first, count));
+    if (finds_on_device) {
+      backend_->ops().ArgMax(guess_ids_.view().Rows(1 + first, count), logits);
+    } else {
+      logits_.Fetch(count);
+      DrawOnHost(first, count);
+    }
+  }
+}
+
+void PassDrafter::DrawOnHost(int64_t first, int64_t count) {
+  const Tensor& logits = logits_.host();
+  backend_->ParallelFor(count, 1, [&](int64_t begin, int64_t end) {
+    const size_t lane = scratch_ == nullptr ? 0 : scratch_->Claim();
+    for (int64_t i = begin; i < end; ++i) {
+      const std::span<float> row(logits.Row<float>(i), static_cast<size_t>(logits.shape[1]));
+      const auto row_idx = static_cast<size_t>(first + i);
+      guesses_[row_idx] = Guess(row_idx, row, scratch_ == nullptr ? nullptr : (*scratch_)[lane]);
+    }
+    if (scratch_ != nullptr) scratch_->Release(lane);
+  });
+}
+
+void PassDrafter::TakeGuesses(std::span<const Wish> wishes) {
+  if (num_passes_ == 0) return;
+  backend_->device().WaitFor(backend_->device().SetMark());
+  for (const Wish& wish : wishes) {
+    if (wish.drafts == nullptr) continue;
+    for (size_t i = 0; i < wish.drafts->size(); ++i) {
+      TokenId& draft = (*wish.drafts)[i];
+      draft = guess_staging_.view().Row<int32_t>(static_cast<int64_t>(i))[~draft];
+    }
   }
 }
 
@@ -176,6 +241,36 @@ TokenId PassDrafter::Guess(size_t row_idx, std::span<float> logits, SamplerScrat
   return drawn.status.ok() ? drawn.token_id : likeliest;
 }
 
+// ---- at start ----
+
+void PassDrafter::SendPadding(int64_t num_tokens, int64_t num_logits_rows) {
+  layout_.LayOutPadding(num_tokens, 1, num_logits_rows, batch_->limits().block_size);
+  guesses_.resize(static_cast<size_t>(num_logits_rows));
+  drafting_.clear();
+  parent_rows_.clear();
+  SendInputs();
+}
+
+void PassDrafter::RunLargest() {
+  const ExecutorLimits& limits = batch_->limits();
+  is_first_pass_ = true;
+  const int64_t seqs = limits.max_num_seqs, most = limits.max_num_batched_tokens;
+  const int64_t tokens_per_request = std::min((most + seqs - 1) / seqs, int64_t{max_positions_});
+  layout_.LayOutPadding(std::min(most, seqs * tokens_per_request), tokens_per_request,
+                        std::min(seqs, most), limits.block_size);
+  guesses_.resize(static_cast<size_t>(layout_.num_logits_rows()));
+  drafting_.clear();
+  SendInputs();
+  RunOps();
+}
+
+Status PassDrafter::CaptureGraphs(std::span<const int64_t> sizes) {
+  if (guess_ids_.view().empty() || !repeats_ops()) return OkStatus();
+  is_first_pass_ = false;
+  graphs_.emplace(&backend_->device(), sizes, logits_.device().rows());
+  return graphs_->Capture([this](int64_t size) { SendPadding(size, size); }, [this] { RunOps(); });
+}
+
 std::vector<StepCost::Point> PassDrafter::Measure() {
   const ExecutorLimits& limits = batch_->limits();
   const SystemClock clock;
@@ -187,8 +282,9 @@ std::vector<StepCost::Point> PassDrafter::Measure() {
     // The first of each size may touch memory that no pass has touched before.
     for (int i = 0; i < 2; ++i) {
       const double begin = clock.Monotonic();
-      layout_.LayOutPadding(num_rows, 1, num_rows, limits.block_size);
-      RunPass();
+      SendPadding(num_rows, num_rows);
+      RunOps();
+      backend_->device().WaitFor(backend_->device().SetMark());
       points.back().seconds = std::min(points.back().seconds, clock.Monotonic() - begin);
     }
   }

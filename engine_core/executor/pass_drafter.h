@@ -3,12 +3,15 @@
 // Drafts by passes of a model over the batch: the first takes in the tokens that are new, each
 // further one the guesses of the one before. A guess is the likeliest token, or what the request's
 // own sampler draws from the pass's logits with the draw of that position, which the target's token
-// will have too. Implementations: ModelDrafter, HeadDrafter, MedusaDrafter. Keys and values lie in
-// a cache of its own, which has the target's blocks: a position of a request lies in the same block
-// and place of both. So block tables, prefix hits and preemption are the target's alone, and
-// nothing but speed depends on what is in it. Thread: engine loop. Owns: its cache, the buffers of
-// a pass. Borrows backend and batch, which outlive it. Steady decode allocates nothing. Failure:
-// memory, in Allocate and AllocateKvCache.
+// will have too. On a device likeliest tokens stay there from pass to pass, and the host reads all
+// guesses when the last pass is done; passes after the first are replayed from graphs where the
+// drafter's ops are the same in each. Drawn tokens are drawn on the host. Implementations:
+// ModelDrafter, HeadDrafter, MedusaDrafter. Keys and values lie in a cache of its own, which has
+// the target's blocks: a position of a request lies in the same block and place of both. So block
+// tables, prefix hits and preemption are the target's alone, and nothing but speed depends on what
+// is in it. Thread: engine loop. Owns: its cache, the buffers of a pass, the graphs. Borrows
+// backend and batch, which outlive it. Steady decode allocates nothing. Failure: memory, in
+// Allocate and AllocateKvCache; a capture that the device refuses.
 
 #include <cstdint>
 #include <memory>
@@ -16,8 +19,10 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine_core/executor/decode_graphs.h"
 #include "engine_core/executor/draft_model.h"
 #include "engine_core/executor/input_batch.h"
+#include "engine_core/executor/shared_tensor.h"
 #include "engine_core/executor/step_inputs.h"
 #include "engine_core/executor/step_layout.h"
 #include "engine_core/sampling/scratch_pool.h"
@@ -58,8 +63,15 @@ class PassDrafter {
   // Takes in at most a step's tokens: a request that stays behind gets no drafts.
   void Propose(std::span<const Wish> wishes);
 
+  // ---- at start ----
+  // A pass of the largest size, after which all memory that passes need is taken.
+  void RunLargest();
+  // Of passes of one token for each request, by the number of requests.
+  Status CaptureGraphs(std::span<const int64_t> sizes);
+  void DropGraphs() { graphs_.reset(); }
   // Times passes of some sizes.
   std::vector<StepCost::Point> Measure();
+  int64_t num_replays() const { return graphs_ ? graphs_->num_replays() : 0; }
 
  protected:
   // shift: position p has the request's token p + shift.
@@ -70,8 +82,13 @@ class PassDrafter {
   // Adds chunks of the wishes' tokens.
   virtual void TakeIn(std::span<const Wish> wishes) = 0;
   virtual void TakeDrafts(std::span<const Wish> /*wishes*/) {}
+  // Whether passes after the first differ in their inputs alone.
+  virtual bool repeats_ops() const { return true; }
+  // What the pass's ops read beside the inputs, for num_tokens tokens.
+  virtual void SendRows(int64_t /*num_tokens*/) {}
   virtual void Forward(const StepInputs::Views& inputs) = 0;
-  virtual void Logits(const Tensor& logits, const Tensor& rows) = 0;
+  // Of the rows of layout_.logits_rows from `first` on, which are `rows` on the device.
+  virtual void Logits(const Tensor& logits, int64_t first, const Tensor& rows) = 0;
 
   // Adds a chunk of the request's positions to the first pass.
   void AddChunk(const Wish& wish, int32_t begin, int32_t count);
@@ -91,15 +108,27 @@ class PassDrafter {
 
  private:
   bool DraftNext();
-  // Runs what layout_ has; guesses_ has a token of each of its rows of logits.
+  // Runs what layout_ has; guesses_ has a token of each of its rows of logits, or stands for it.
   void RunPass();
+  void SendInputs();
+  void RunOps();
+  void DrawOnHost(int64_t first, int64_t count);
+  void SendPadding(int64_t num_tokens, int64_t num_logits_rows);
+  // Puts guesses in place of what stands for them.
+  void TakeGuesses(std::span<const Wish> wishes);
   void ShiftTokens();
   TokenId Guess(size_t row_idx, std::span<float> logits, SamplerScratch* scratch);
 
   AttentionShape attention_shape_;
   int32_t max_positions_;
   StepInputs inputs_;
-  OwnedTensor logits_;                    // [max_logits_rows, V] f32
+  std::optional<DecodeGraphs> graphs_;  // of passes after the first
+  SharedTensor logits_;                 // [max_logits_rows, V] f32
+  // Of a device that finds the likeliest tokens. Row i's is number i + 1 of the last pass's; until
+  // it is known, ~(i + 1) stands for it, because ~0 is kNoToken.
+  OwnedTensor guess_ids_;      // [1 + max_num_seqs] i32
+  OwnedTensor guess_staging_;  // [passes, 1 + max_num_seqs] i32, the host's
+  int64_t num_passes_ = 0;
   std::unique_ptr<ScratchPool> scratch_;  // null: drafts are not drawn
   std::vector<SamplingConfig> sampling_;  // of each slot, without logprobs
   std::vector<TokenId> guesses_;          // of each row of the pass

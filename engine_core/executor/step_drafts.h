@@ -31,6 +31,18 @@ class StepDrafts {
              uint64_t seed);
   Status AllocateKvCache(int32_t num_blocks);
 
+  // Of the drafter's passes, where it has any.
+  void RunLargest() {
+    if (model_) model_->RunLargest();
+  }
+  Status CaptureGraphs(std::span<const int64_t> sizes) {
+    return model_ ? model_->CaptureGraphs(sizes) : OkStatus();
+  }
+  void DropGraphs() {
+    if (model_) model_->DropGraphs();
+  }
+  int64_t num_replays() const { return model_ ? model_->num_replays() : 0; }
+
   // Decides by these costs of a step from now on, and measures the drafter's.
   void Measure(StepCost step);
 

@@ -1,9 +1,9 @@
 #include "engine_core/models/eagle_head.h"
 
-#include <algorithm>
 #include <cstring>
 #include <string>
 #include <utility>
+#include <vector>
 
 namespace tandem {
 namespace {
@@ -84,7 +84,7 @@ Status EagleHead::LoadIds(const LoadContext& context) {
                                 " numbers, it is " + d2t.dtype() + " of " +
                                 std::to_string(d2t.num_elements()));
   }
-  target_ids_.resize(static_cast<size_t>(num_ids));
+  std::vector<int32_t> places(static_cast<size_t>(context.config.vocab_size), -1);
   for (int64_t i = 0; i < num_ids; ++i) {
     int64_t offset = 0;
     std::memcpy(&offset, d2t.bytes().data() + i * int64_t{sizeof(offset)}, sizeof(offset));
@@ -92,14 +92,17 @@ Status EagleHead::LoadIds(const LoadContext& context) {
       return InvalidArgumentError("tensor d2t: number " + std::to_string(i) + " is " +
                                   std::to_string(offset) + ", which names no token");
     }
-    target_ids_[static_cast<size_t>(i)] = static_cast<int32_t>(i + offset);
+    places[static_cast<size_t>(i + offset)] = static_cast<int32_t>(i);
   }
+  Device& device = context.backend.device();
+  ASSIGN_OR_RETURN(places_, device.Allocate(DType::kI32, {context.config.vocab_size}));
+  device.CopyIn(places_, Tensor(places.data(), DType::kI32, {context.config.vocab_size}));
   return OkStatus();
 }
 
 Status EagleHead::Allocate(const LoadContext& context) {
   ASSIGN_OR_RETURN(memory_, HeadMemory::Allocate(context, config_.state_width()));
-  if (target_ids_.empty()) return OkStatus();
+  if (places_.view().empty()) return OkStatus();
   ASSIGN_OR_RETURN(draft_logits_,
                    context.backend.device().Allocate(
                        DType::kF32, {context.limits.max_logits_rows, config_.draft_vocab_size}));
@@ -162,15 +165,10 @@ void EagleHead::Logits(const Tensor& logits, const Tensor& rows) {
   } else {
     ops_->Convert(x, last);
   }
-  if (target_ids_.empty()) return ops_->Linear(logits, x, *head_);
+  if (places_.view().empty()) return ops_->Linear(logits, x, *head_);
   const Tensor known = draft_logits_.view().Rows(0, count);
   ops_->Linear(known, x, *head_);
-  for (int64_t i = 0; i < count; ++i) {
-    auto* row = logits.Row<float>(i);
-    std::fill_n(row, logits.shape[1], kUnknown);
-    const auto* from = known.Row<float>(i);
-    for (size_t id = 0; id < target_ids_.size(); ++id) row[target_ids_[id]] = from[id];
-  }
+  ops_->GatherColumns(logits, known, places_, kUnknown);
 }
 
 }  // namespace tandem

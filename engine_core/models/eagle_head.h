@@ -60,11 +60,13 @@ class EagleHead final : public DraftHead {
   NormLayer input_norm_, state_norm_, output_norm_;  // of eagle3
   NormLayer post_attention_norm_;
   MlpLayer mlp_;
-  std::vector<int32_t> target_ids_;  // of the draft vocabulary; empty: they are the target's
+  // [V] i32: of each of the target's ids, its place in the draft vocabulary, or -1. Empty: the
+  // vocabularies are the same.
+  OwnedTensor places_;
 
   int64_t num_tokens_ = 0;  // of this pass
   HeadMemory memory_;
-  OwnedTensor draft_logits_;  // [max_logits_rows, draft V] f32, with target_ids_
+  OwnedTensor draft_logits_;  // [max_logits_rows, draft V] f32, with places_
 };
 
 }  // namespace tandem

@@ -1,7 +1,7 @@
 #include "engine_core/models/mtp_head.h"
 
-#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "engine_core/models/registry.h"
 
@@ -30,6 +30,12 @@ StatusOr<std::unique_ptr<MtpHead>> MtpHead::Load(const LoadContext& context, int
   std::unique_ptr<MtpHead> head(new MtpHead(context, target));
   RETURN_IF_ERROR(head->LoadParts(context, layer));
   ASSIGN_OR_RETURN(head->memory_, HeadMemory::Allocate(context, context.config.hidden_size));
+  std::vector<float> is_embedded(static_cast<size_t>(context.limits.max_positions), 1);
+  is_embedded[0] = 0;
+  ASSIGN_OR_RETURN(
+      head->is_embedded_,
+      context.backend.device().Upload(
+          Tensor(is_embedded.data(), DType::kF32, {context.limits.max_positions, 1}), DType::kF32));
   return head;
 }
 
@@ -50,12 +56,10 @@ void MtpHead::Forward(const HeadStep& step) {
   num_tokens_ = step.token_ids.rows();
   const Tensor embedded = RowsOf(memory_.embedded), input = RowsOf(memory_.input);
   ops_->Embedding(embedded, step.token_ids, *embedding_);
-  const auto* positions = step.plan->batch().positions.Data<int32_t>();
-  for (int64_t t = 0; t < num_tokens_; ++t) {
-    if (positions[t] == 0) std::fill_n(embedded.Row<float>(t), hidden_, 0.0F);
-  }
   const Tensor taken = memory_.TakeStates(ops_, step);
-  ops_->RmsNorm(input.Columns(0, hidden_), embedded, embedding_norm_.weight, epsilon_);
+  const Tensor normed = input.Columns(0, hidden_);
+  ops_->RmsNorm(normed, embedded, embedding_norm_.weight, epsilon_);
+  ops_->ScaleRows(normed, is_embedded_, step.plan->batch().positions);
   ops_->RmsNorm(input.Columns(hidden_, hidden_), taken, state_norm_.weight, epsilon_);
   ops_->Linear(RowsOf(memory_.states), input, *joined_.weight, joined_.bias);
   layer_->Forward({.token_ids = step.token_ids, .plan = step.plan, .kv_cache = step.kv_cache}, 0,

@@ -51,7 +51,8 @@ class MtpHead final : public DraftHead {
   LinearLayer joined_;  // [H, 2 H]
   std::unique_ptr<Stage> layer_;
 
-  int64_t num_tokens_ = 0;  // of this pass
+  OwnedTensor is_embedded_;  // [positions, 1] f32: 0 of the first, which reads no token; else 1
+  int64_t num_tokens_ = 0;   // of this pass
   HeadMemory memory_;
 };
 

@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "engine_core/models/registry.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
 #include "tests/support/engine_driver.h"
+#include "tests/support/files/head_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -108,6 +110,127 @@ TEST_CASE("emulated cuda: drafts change no output") {
   CHECK(num_rejected > 30);
   CHECK(num_replays > 0);
   CHECK(num_preemptions > 0);
+}
+
+// ---- drafters with a model ----
+
+const std::string kHeads = TANDEM_GOLDEN_DIR "/speculative";  // trained for the target beside them
+const std::string kTarget = kHeads + "/target";
+
+struct DrafterCase {
+  DraftMethod method;
+  std::string model;
+  bool repeats_ops = true;  // its passes are replayed
+};
+
+// Two that are right more often than not, and heads of random numbers.
+std::vector<DrafterCase> Drafters(const TempFolder& folder) {
+  const ModelConfig target = ReadModelConfig(kTarget).value();
+  WriteHead(folder, "eagle3",
+            {.is_eagle3 = true,
+             .hidden_size = target.hidden_size,
+             .vocab_size = target.vocab_size,
+             .draft_vocab_size = target.vocab_size / 2},
+            4);
+  WriteMedusa(folder, "medusa",
+              {.hidden_size = target.hidden_size,
+               .vocab_size = target.vocab_size,
+               .num_heads = 3,
+               .has_target_tables = true},
+              5);
+  WriteMtp(folder, "mtp",
+           {.hidden_size = target.hidden_size,
+            .inner_size = target.intermediate_size,
+            .q_size = target.num_heads * target.head_dim,
+            .kv_size = target.num_kv_heads * target.head_dim,
+            .num_layers = target.num_layers},
+           6);
+  return {{DraftMethod::kDraftModel, kTarget},
+          {DraftMethod::kEagle, kHeads + "/eagle"},
+          {DraftMethod::kEagle3, kHeads + "/eagle3"},
+          {DraftMethod::kEagle3, folder.PathOf("eagle3")},
+          {DraftMethod::kMtp, folder.PathOf("mtp")},
+          {DraftMethod::kMedusa, folder.PathOf("medusa"), false}};
+}
+
+EngineDriverOptions WithDrafter(EngineDriverOptions options, const DrafterCase& drafter) {
+  options.speculation = {.method = drafter.method,
+                         .num_speculative_tokens = 3,
+                         .adaptive = false,
+                         .model = drafter.model};
+  return options;
+}
+
+// Short ones: a step with a drafter is many emulated kernels.
+std::vector<TestRequest> FewRequests() {
+  std::vector<TestRequest> requests = Requests();
+  requests.resize(5);
+  for (TestRequest& r : requests) r.params.max_tokens = std::min(r.params.max_tokens, 10);
+  return requests;
+}
+
+int64_t NumAccepted(EngineDriver* engine) {
+  const auto stats = engine->scheduler().TakeStats().spec_decoding_stats;
+  return stats ? stats->num_accepted_tokens : 0;
+}
+
+TEST_CASE("emulated cuda: drafts of models and of heads change no output") {
+  const std::vector<TestRequest> requests = FewRequests();
+  EngineDriverOptions base = BaseOptions();
+  base.model_dir = kTarget;
+  EngineDriver plain(base);
+  RunTogether(&plain, requests);
+  const TempFolder folder;
+  int world = 0;
+  for (const DrafterCase& drafter : Drafters(folder)) {
+    for (const bool draws : {false, true}) {
+      if (draws && world > 4) continue;
+      CAPTURE(drafter.model, static_cast<int>(drafter.method), draws);
+      EngineDriverOptions options = WithDrafter(base, drafter);
+      options.speculation.draws_drafts = draws;
+      options.speculation.hashes_next_token = world % 2 == 0;
+      options.async_scheduling = ++world % 2 == 0;
+      if (world % 3 > 0) options.graph_sizes = {1, 2, 4};
+      if (world % 4 == 1) options.num_blocks = 8;
+      EngineDriver engine(options);
+      RunTogether(&engine, requests);
+      for (const TestRequest& r : requests) {
+        INFO("request " << r.id);
+        CheckSame(engine.transcript(r.id), plain.transcript(r.id));
+      }
+      const bool replays = !draws && drafter.repeats_ops && !options.graph_sizes.empty();
+      CHECK((engine.runner().num_replayed_passes() > 0) == replays);
+    }
+  }
+}
+
+// Guesses depend on the request's tokens alone.
+TEST_CASE("emulated cuda: models and heads guess what they guess on the cpu") {
+  std::vector<TestRequest> requests = FewRequests();
+  for (TestRequest& r : requests) {
+    r.params = GreedyParams(r.params.max_tokens);
+    r.params.allowed_token_ids = {};
+  }
+  EngineDriverOptions base = BaseOptions();
+  base.model_dir = kTarget;
+  base.enable_prefix_caching = false;
+  const TempFolder folder;
+  for (const DrafterCase& drafter : Drafters(folder)) {
+    CAPTURE(drafter.model, static_cast<int>(drafter.method));
+    EngineDriverOptions on_cpu = WithDrafter(base, drafter);
+    on_cpu.make_backend = nullptr;
+    on_cpu.block_size = 32;
+    EngineDriver cpu(on_cpu);
+    RunTogether(&cpu, requests);
+    const int64_t expected = NumAccepted(&cpu);
+    const bool is_trained = drafter.model.starts_with(kHeads);
+    if (is_trained) CHECK(expected > 0);
+    EngineDriverOptions options = WithDrafter(base, drafter);
+    options.graph_sizes = {2, 4};
+    EngineDriver engine(options);
+    RunTogether(&engine, requests);
+    CHECK(NumAccepted(&engine) == expected);
+  }
 }
 
 }  // namespace tandem

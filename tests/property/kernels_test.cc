@@ -518,6 +518,45 @@ TEST_CASE("GatherRows equals the reference") {
   });
 }
 
+TEST_CASE("ArgMax, FillIds and GatherColumns equal the reference") {
+  ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
+    const int64_t rows = draw.Int(1, 6), size = draw.Int(1, 1500), known = draw.Int(1, 7);
+    // Few values, so that many are equal; some rows have nothing but NaN and -infinity.
+    std::vector<float> logits;
+    for (int64_t i = 0; i < rows * size; ++i) {
+      const int kind = draw.Int(0, 20);
+      const bool is_empty = i / size == 1;
+      logits.push_back(kind == 0 || (is_empty && kind < 10) ? NAN
+                       : kind == 1 || is_empty              ? -INFINITY
+                                                            : static_cast<float>(draw.Int(-3, 3)));
+    }
+    std::vector<int32_t> given, columns;
+    for (int i = 0; i < 300; ++i) given.push_back(draw.Int(-static_cast<int>(known), 500));
+    for (int i = 0; i < 700; ++i) columns.push_back(draw.Int(-1, static_cast<int>(size) - 1));
+    std::vector<int32_t> ids_of(static_cast<size_t>(known));
+    std::iota(ids_of.begin(), ids_of.end(), 100);
+    struct Results {
+      std::vector<int32_t> best, filled;
+      std::vector<float> gathered;
+    };
+    const auto run = [&](Backend& backend) {
+      const OwnedTensor x = Upload(backend, logits, {rows, size}, DType::kF32);
+      const OwnedTensor best = Make(backend, DType::kI32, {rows});
+      const OwnedTensor filled = UploadInts(backend, given, {300});
+      const OwnedTensor out = Make(backend, DType::kF32, {rows, 700});
+      backend.ops().ArgMax(best, x);
+      backend.ops().FillIds(filled, UploadInts(backend, ids_of, {known}));
+      backend.ops().GatherColumns(out, x, UploadInts(backend, columns, {700}), -7);
+      return Results{Ints(backend, best), Ints(backend, filled), Floats(backend, out)};
+    };
+    const Results got = run(cpu), expected = run(reference);
+    CHECK(got.best == expected.best);
+    CHECK(got.filled == expected.filled);
+    CHECK(SameBits(got.gathered, expected.gathered));
+    CHECK(std::ranges::none_of(got.filled, [](int32_t id) { return id < 0; }));
+  });
+}
+
 TEST_CASE("RouteTopK and SoftCap of strided rows and of logits of any size") {
   ForEachCase(6, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw& draw) {
     const int64_t rows = draw.Int(2, 6), size = draw.Int(2, 1200), gap = draw.Int(1, 9);

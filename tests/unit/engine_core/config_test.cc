@@ -277,9 +277,9 @@ TEST_CASE("engine config: what drafts need, and what needs drafts") {
   CHECK(Setup({"model", "--device", "cuda", "--speculative-config",
                R"({"method": "ngram", "num_speculative_tokens": 3})"})
             .runner.speculation.drafts());
-  CHECK_THAT(SetupError({"model", "--device", "cuda", "--speculative-config",
-                         R"({"model": "a/folder", "num_speculative_tokens": 4})"}),
-             Contains("--speculative-config") && Contains("--device cuda"));
+  CHECK(Setup({"model", "--device", "cuda", "--speculative-config",
+               R"({"model": "a/folder", "num_speculative_tokens": 4})"})
+            .runner.speculation.has_model());
   // Its layer is in the target's checkpoint, and predicts one token.
   const EngineSetup mtp = setup(R"({"method": "mtp"})");
   CHECK(mtp.runner.speculation.model == "model");
