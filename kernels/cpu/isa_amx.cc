@@ -17,7 +17,7 @@ const KernelTable& AmxKernels() {
     table.int8_rows = kTiledRows;
     table.linear_int8 = TiledLinear<Int8Tiles>;
     table.int4_rows = kTiledRows;
-    table.int4_rows.direct_rows = Avx512Bf16Kernels().int4_rows.direct_rows;
+    table.int4_rows.direct_rows = 8;  // that many pass over the codes once, on vectors
     table.linear_int4 = TiledInt4;
     table.linear_blocks = TiledLinearBlocks;
     table.bf16.quantize_rows = QuantizeTiledRows<Bf16Type>;
