@@ -33,6 +33,8 @@ class Side:
 def preset_sides(options, model):
     """Sides of one model folder: ours in each requested quantization, and the peers whose programs were given."""
     context, slots, threads = options.context, options.slots, options.threads
+    lora = ["--enable-lora", "--max-lora-rank", 64, "--lora-modules", f"adapter={options.adapter.resolve()}"] if options.adapter else []
+    served_as = "adapter" if options.adapter else ""
     sides = []
     for quantization in options.quantization:
         name = "tandem" if quantization == "none" else f"tandem-{quantization}"
@@ -41,7 +43,7 @@ def preset_sides(options, model):
                    "--kv-cache-memory-bytes", options.kv_bytes, "--disable-uvicorn-access-log"]
         if quantization != "none":
             command += ["--quantization", quantization]
-        sides.append(Side(name, command + options.tandem_flags))
+        sides.append(Side(name, command + lora + options.tandem_flags, served_as=served_as))
     ours = {side.name for side in sides}
     if options.llama_server:
         for kind in options.gguf:
@@ -50,16 +52,17 @@ def preset_sides(options, model):
             if not path.exists() or against not in ours:
                 print(f"no side llama-{kind}: needs {path} and {against}", flush=True)
                 continue
+            adapter = ["--lora", str(options.adapter / "adapter-bf16.gguf")] if options.adapter else []
             # One cache for the contexts of all slots; dropped prompts are not saved.
             sides.append(Side(f"llama-{kind}", [
                 str(options.llama_server), "-m", str(path), "--host", "127.0.0.1", "--port", "{port}", "-c",
-                context * slots, "-np", slots, "-t", threads, "-tb", threads, "--cache-ram", 0, *options.llama_flags],
+                context * slots, "-np", slots, "-t", threads, "-tb", threads, "--cache-ram", 0, *adapter, *options.llama_flags],
                 against=against))
     if options.vllm and "tandem" in ours:
         sides.append(Side("vllm", [
             str(options.vllm), "serve", str(model), "--host", "127.0.0.1", "--port", "{port}", "--dtype", "bfloat16",
-            "--max-model-len", context, "--max-num-seqs", slots, "--disable-uvicorn-access-log", *options.vllm_flags],
-            against="tandem", ready_s=1800, env={
+            "--max-model-len", context, "--max-num-seqs", slots, "--disable-uvicorn-access-log", *lora, *options.vllm_flags],
+            against="tandem", served_as=served_as, ready_s=1800, env={
                 "VLLM_CPU_KVCACHE_SPACE": str(max(1, options.kv_bytes >> 30)), "VLLM_CPU_OMP_THREADS_BIND": options.cpus,
                 "VLLM_NO_USAGE_STATS": "1", "HF_HUB_OFFLINE": "1",
                 "PATH": f"{options.vllm.absolute().parent}:{os.environ['PATH']}"}))  # it compiles at start
