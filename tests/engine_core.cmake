@@ -72,6 +72,9 @@ tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocati
 tandem_test(golden_models LABEL golden TIMEOUT 300
   SRCS golden/models_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json)
+tandem_test(golden_made_models LABEL golden
+  SRCS golden/made_models_test.cc support/engine_driver.cc support/golden_logits.cc support/made_weights.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_pooling LABEL golden
   SRCS golden/pooling_test.cc support/engine_driver.cc support/golden_logits.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)

@@ -1,10 +1,17 @@
-// ERNIE 4.5: rotation of neighbours; in some layers a mixture chosen by softmax with a bias, and
-// shared experts.
-// Source: Baidu 2025; HF's Ernie4_5_MoeForCausalLM.
+// ERNIE 4.5: rotation of neighbours; dense, or in some layers a mixture chosen by softmax with a
+// bias, and shared experts.
+// Source: Baidu 2025; HF's Ernie4_5ForCausalLM and Ernie4_5_MoeForCausalLM.
 
+#include "engine_core/models/llama.h"
 #include "engine_core/models/moe.h"
 
 namespace tandem {
+
+StatusOr<std::unique_ptr<Stage>> LoadErnie45(const LoadContext& context) {
+  DecoderOptions options;
+  options.is_rope_interleaved = true;
+  return LoadLlamaLike(context, std::move(options), LoadLlamaLayer);
+}
 
 StatusOr<std::unique_ptr<Stage>> LoadErnie45Moe(const LoadContext& context) {
   const ModelConfig& config = context.config;

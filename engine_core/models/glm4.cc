@@ -1,39 +1,46 @@
-// GLM-4: norms before and after both halves of a layer, biases on q, k and v, rotation of
-// neighbours in the first half of each head, gate and up in one matrix.
-// Source: GLM Team 2024; HF's Glm4ForCausalLM.
+// GLM-4: biases on q, k and v, rotation of neighbours in the first half of each head, gate and up
+// in one matrix. The models of 2024 have Llama's norms, those of 2025 norms before and after both
+// halves of a layer.
+// Source: GLM Team 2024; HF's GlmForCausalLM and Glm4ForCausalLM.
 
 #include "engine_core/models/llama.h"
 
 namespace tandem {
 namespace {
 
-StatusOr<LlamaLayer> LoadGlm4Layer(const LoadContext& context, const LayerPlace& place) {
-  const ModelConfig& config = context.config;
-  const int64_t inner = config.intermediate_size;
-  const Slice slice = context.share.Of(inner);
-  const auto gate_up_rows = [&](Slice rows) {
-    return StoredMatrix{.name = place.prefix + ".mlp.gate_up_proj",
-                        .rows = 2 * inner,
-                        .columns = config.hidden_size,
-                        .row_slice = rows};
-  };
-  const StoredMatrix gate_up[] = {gate_up_rows(slice), gate_up_rows(slice.Shifted(inner))};
+StatusOr<LlamaLayer> LoadGlmLayer(const LoadContext& context, const LayerPlace& place) {
+  const std::string mlp = place.prefix + ".mlp";
   LlamaLayer layer;
   RETURN_IF_ERROR(LoadLlamaNorms(context, place, &layer));
-  ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, place, {.qkv = config.attention_bias}));
+  ASSIGN_OR_RETURN(layer.attention,
+                   LoadAttention(context, place, {.qkv = context.config.attention_bias}));
+  ASSIGN_OR_RETURN(layer.mlp, LoadMergedMlp(context, mlp + ".gate_up_proj", mlp + ".down_proj",
+                                            context.config.intermediate_size));
+  return layer;
+}
+
+StatusOr<LlamaLayer> LoadGlm4Layer(const LoadContext& context, const LayerPlace& place) {
+  ASSIGN_OR_RETURN(LlamaLayer layer, LoadGlmLayer(context, place));
   ASSIGN_OR_RETURN(layer.attention.post_norm,
                    LoadRmsNorm(context, place.prefix + ".post_self_attn_layernorm"));
-  ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place, gate_up));
   ASSIGN_OR_RETURN(layer.mlp.post_norm, LoadRmsNorm(context, place.prefix + ".post_mlp_layernorm"));
   return layer;
 }
 
-}  // namespace
-
-StatusOr<std::unique_ptr<Stage>> LoadGlm4(const LoadContext& context) {
+DecoderOptions Options() {
   DecoderOptions options;
   options.is_rope_interleaved = true;
-  return LoadLlamaLike(context, std::move(options), LoadGlm4Layer);
+  return options;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Stage>> LoadGlm(const LoadContext& context) {
+  return LoadLlamaLike(context, Options(), LoadGlmLayer);
+}
+
+StatusOr<std::unique_ptr<Stage>> LoadGlm4(const LoadContext& context) {
+  return LoadLlamaLike(context, Options(), LoadGlm4Layer);
 }
 
 }  // namespace tandem

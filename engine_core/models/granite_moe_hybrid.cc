@@ -1,6 +1,8 @@
-// Granite 4: Mamba-2 in the place of attention in most layers, attention without rotation in the
-// others; experts beside a shared MLP, or that MLP alone; Granite's multipliers.
-// Source: Granite Team 2025; HF's GraniteMoeHybridForCausalLM.
+// Granite 3 with experts, and Granite 4: Mamba-2 in the place of attention in most layers,
+// attention without rotation in the others; experts beside a shared MLP, or one of both; Granite's
+// multipliers. Granite 3 has attention with rotation in all layers, and experts with or without a
+// shared MLP. Source: Granite Team 2024 and 2025; HF's GraniteMoeForCausalLM,
+// GraniteMoeSharedForCausalLM and GraniteMoeHybridForCausalLM.
 
 #include <utility>
 

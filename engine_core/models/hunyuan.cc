@@ -1,17 +1,28 @@
-// Hunyuan, dense: Llama's layer with a norm over each head of q and k after their rotation.
-// Source: Tencent Hunyuan 2025; HF's HunYuanDenseV1ForCausalLM.
+// Hunyuan: Llama's layer with a norm over each head of q and k after their rotation; dense, or a
+// mixture with a shared expert in every layer.
+// Source: Tencent Hunyuan 2025; HF's HunYuanDenseV1ForCausalLM and HunYuanMoEV1ForCausalLM.
 
 #include "engine_core/models/llama.h"
+#include "engine_core/models/moe.h"
 
 namespace tandem {
 namespace {
 
+Status SetNorms(const LoadContext& context, const LayerPlace& place, AttentionLayer* layer) {
+  if (!context.config.use_qk_norm) return OkStatus();
+  layer->norms_after_rope = true;
+  return LoadHeadNorms(context, place, "query_layernorm", "key_layernorm", layer);
+}
+
 StatusOr<LlamaLayer> LoadHunyuanLayer(const LoadContext& context, const LayerPlace& place) {
   ASSIGN_OR_RETURN(LlamaLayer layer, LoadLlamaLayer(context, place));
-  if (!context.config.use_qk_norm) return layer;
-  RETURN_IF_ERROR(
-      LoadHeadNorms(context, place, "query_layernorm", "key_layernorm", &layer.attention));
-  layer.attention.norms_after_rope = true;
+  RETURN_IF_ERROR(SetNorms(context, place, &layer.attention));
+  return layer;
+}
+
+StatusOr<AttentionLayer> LoadHunyuanAttention(const LoadContext& context, const LayerPlace& place) {
+  ASSIGN_OR_RETURN(AttentionLayer layer, LoadAttention(context, place));
+  RETURN_IF_ERROR(SetNorms(context, place, &layer));
   return layer;
 }
 
@@ -19,6 +30,12 @@ StatusOr<LlamaLayer> LoadHunyuanLayer(const LoadContext& context, const LayerPla
 
 StatusOr<std::unique_ptr<Stage>> LoadHunyuan(const LoadContext& context) {
   return LoadLlamaLike(context, {}, LoadHunyuanLayer);
+}
+
+StatusOr<std::unique_ptr<Stage>> LoadHunyuanMoe(const LoadContext& context) {
+  return LoadMoeLike(context, {.names = {.shared = "shared_mlp", .router = "gate.wg"},
+                               .shape = MixtureShape(context.config, {.renormalize = true}),
+                               .load_attention = LoadHunyuanAttention});
 }
 
 }  // namespace tandem

@@ -10,13 +10,14 @@ namespace tandem {
 
 // Each in the file of its name.
 using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
-StageLoader LoadBert, LoadModernBert, LoadBloom, LoadCohere2, LoadDeepseekV2, LoadDeepseekV3,
-    LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadFalconH1, LoadGemma, LoadGemma2, LoadGemma3,
-    LoadGemma4, LoadGlm4, LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite,
-    LoadGraniteMoeHybrid, LoadHunyuan, LoadJamba, LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4,
-    LoadMamba2, LoadMiniMaxM2, LoadMinistral3, LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3,
-    LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen3, LoadQwen3Moe,
-    LoadQwen3Next, LoadQwen3VlMoe, LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
+StageLoader LoadArcee, LoadBert, LoadModernBert, LoadBloom, LoadCohere2, LoadDeepseekV2,
+    LoadDeepseekV3, LoadErnie45, LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadFalconH1, LoadGemma,
+    LoadGemma2, LoadGemma3, LoadGemma4, LoadGlm, LoadGlm4, LoadGlm4Moe, LoadGpt2, LoadGptNeoX,
+    LoadGptOss, LoadGranite, LoadGraniteMoeHybrid, LoadHunyuan, LoadHunyuanMoe, LoadJamba,
+    LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2, LoadMiniMaxM2, LoadMinistral3,
+    LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3,
+    LoadPhiMoe, LoadQwen2, LoadQwen2Moe, LoadQwen3, LoadQwen3Moe, LoadQwen3Next, LoadQwen3VlMoe,
+    LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
 
 namespace {
 
@@ -68,8 +69,16 @@ constexpr ConfigRules kPhiMoeRules = {
     .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_experts_per_tok": 2,
                     "num_local_experts": 16, "router_jitter_noise": 0.01})"};
 
+constexpr ConfigRules kGraniteMoeRules = {
+    .spell = SpellGraniteMoe,
+    .mixtures = MixtureLayers::kByKeys,
+    .defaults = R"({"num_local_experts": 8, "num_experts_per_tok": 2})"};
+
 // By name. What a row does not say is as in Llama.
 constexpr ArchitectureRow kArchitectures[] = {
+    {"ArceeForCausalLM",
+     LoadArcee,
+     {.has_gated_mlp = false, .defaults = R"({"rms_norm_eps": 1e-5, "hidden_act": "relu2"})"}},
     {"BertForSequenceClassification", LoadBert, kBertRules},
     {"BertModel", LoadBert, kBertRules},
     {"BloomForCausalLM",
@@ -87,6 +96,9 @@ constexpr ArchitectureRow kArchitectures[] = {
       .required = R"({"use_qk_norm": false, "use_parallel_block": true})",
       .defaults = R"({"rms_norm_eps": 1e-5, "logit_scale": 0.0625, "sliding_window": 4096,
                       "sliding_window_pattern": 4, "tie_word_embeddings": true})"}},
+    {"CwmForCausalLM",
+     LoadLlama,
+     {.has_window = true, .defaults = R"({"rms_norm_eps": 1e-5, "head_dim": 128})"}},
     {"DeepseekV2ForCausalLM",
      LoadDeepseekV2,
      {.has_latent = true,
@@ -101,6 +113,11 @@ constexpr ArchitectureRow kArchitectures[] = {
                       "qk_rope_head_dim": 64, "v_head_dim": 128, "n_group": 8, "topk_group": 4,
                       "norm_topk_prob": true, "routed_scaling_factor": 2.5,
                       "n_shared_experts": 1, "first_k_dense_replace": 3})"}},
+    {"Ernie4_5ForCausalLM",
+     LoadErnie45,
+     {.required = R"({"use_bias": false})",
+      .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 500000, "head_dim": 128,
+                      "tie_word_embeddings": true})"}},
     {"Ernie4_5_MoeForCausalLM",
      LoadErnie45Moe,
      {.mixtures = MixtureLayers::kFromLayer,
@@ -166,6 +183,10 @@ constexpr ArchitectureRow kArchitectures[] = {
                         "full_attention": {"rope_type": "proportional", "rope_theta": 1000000,
                                            "partial_rotary_factor": 0.25},
                         "sliding_attention": {"rope_theta": 10000}}})"}},
+    {"GlmForCausalLM",
+     LoadGlm,
+     {.defaults = R"({"rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5,
+                      "attention_bias": true, "head_dim": 128})"}},
     {"Glm4ForCausalLM",
      LoadGlm4,
      {.defaults = R"({"rms_norm_eps": 1.5625e-7, "partial_rotary_factor": 0.5})"}},
@@ -203,6 +224,7 @@ constexpr ArchitectureRow kArchitectures[] = {
                       "sliding_window_pattern": 2, "attention_bias": true, "swiglu_limit": 7,
                       "num_experts_per_tok": 4})"}},
     {"GraniteForCausalLM", LoadGranite},
+    {"GraniteMoeForCausalLM", LoadGraniteMoeHybrid, kGraniteMoeRules},
     {"GraniteMoeHybridForCausalLM",
      LoadGraniteMoeHybrid,
      {.recurrent = RecurrentKind::kScan,
@@ -212,9 +234,17 @@ constexpr ArchitectureRow kArchitectures[] = {
       .defaults = R"({"tie_word_embeddings": true, "shared_intermediate_size": 1024,
                       "mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_d_state": 256,
                       "num_experts_per_tok": 2})"}},
+    {"GraniteMoeSharedForCausalLM", LoadGraniteMoeHybrid, kGraniteMoeRules},
     {"HunYuanDenseV1ForCausalLM",
      LoadHunyuan,
      {.defaults = R"({"rms_norm_eps": 1e-5, "use_qk_norm": true})"}},
+    {"HunYuanMoEV1ForCausalLM",
+     LoadHunyuanMoe,
+     {.spell = SpellHunyuanMoe,
+      .mixtures = MixtureLayers::kByKeys,
+      .required = R"({"use_cla": false, "moe_layer_num_skipped": 0, "norm_topk_prob": true})",
+      .defaults = R"({"rms_norm_eps": 1e-5, "use_qk_norm": true, "num_experts": 1,
+                      "moe_topk": 1})"}},
     {"JambaForCausalLM",
      LoadJamba,
      {.has_rope = false,
@@ -266,6 +296,10 @@ constexpr ArchitectureRow kArchitectures[] = {
       .required = R"({"scoring_func": "sigmoid", "qk_norm_type": "per_layer",
                       "use_qk_norm": true, "use_routing_bias": true,
                       "shared_intermediate_size": 0})"}},
+    {"MiMoForCausalLM",
+     LoadQwen2,
+     {.has_window = true, .defaults = R"({"use_sliding_window": false, "sliding_window": 4096,
+                      "max_window_layers": 28})"}},
     {"Ministral3ForCausalLM", LoadMinistral3, {.defaults = R"({"rms_norm_eps": 1e-5})"}},
     {"MistralForCausalLM",
      LoadLlama,
@@ -330,6 +364,14 @@ constexpr ArchitectureRow kArchitectures[] = {
      LoadQwen2,
      {.has_window = true, .defaults = R"({"use_sliding_window": false, "sliding_window": 4096,
                       "max_window_layers": 28})"}},
+    {"Qwen2MoeForCausalLM",
+     LoadQwen2Moe,
+     {.has_window = true,
+      .mixtures = MixtureLayers::kByKeys,
+      .renames = R"({"qkv_bias": "attention_bias"})",
+      .defaults = R"({"use_sliding_window": false, "sliding_window": 4096, "max_window_layers": 28,
+                      "attention_bias": true, "num_experts": 60, "num_experts_per_tok": 4,
+                      "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632})"}},
     {"Qwen3ForCausalLM",
      LoadQwen3,
      {.has_window = true, .defaults = R"({"use_sliding_window": false, "sliding_window": 4096,

@@ -84,12 +84,18 @@ struct TextModelRow {
   std::string_view text;
 };
 constexpr TextModelRow kTextModels[] = {
+    {"Cohere2VisionForConditionalGeneration", "", "Cohere2ForCausalLM"},
     {"Gemma3ForConditionalGeneration", "", "Gemma3ForCausalLM"},
     {"Gemma4ForConditionalGeneration", "", "Gemma4ForCausalLM"},
+    {"Glm4vForConditionalGeneration", "", "Glm4ForCausalLM"},
+    {"Glm4vMoeForConditionalGeneration", "", "Glm4MoeForCausalLM"},
+    {"KimiK25ForConditionalGeneration", "", "DeepseekV3ForCausalLM"},
+    {"Lfm2VlForConditionalGeneration", "", "Lfm2ForCausalLM"},
     {"Llama4ForConditionalGeneration", "", "Llama4ForCausalLM"},
     {"Mistral3ForConditionalGeneration", "ministral3", "Ministral3ForCausalLM"},
     {"Mistral3ForConditionalGeneration", "mistral", "MistralForCausalLM"},
     // Positions of text alone are the usual ones.
+    {"Qwen2VLForConditionalGeneration", "", "Qwen2ForCausalLM"},
     {"Qwen2_5_VLForConditionalGeneration", "", "Qwen2ForCausalLM"},
     {"Qwen3VLForConditionalGeneration", "", "Qwen3ForCausalLM"},
 };

@@ -117,6 +117,45 @@ Status SpellLfm2(Json* keys) {
   return OkStatus();
 }
 
+// Of a list with a number for each layer, the number that all have.
+Status TakeOnly(Json* keys, const char* key) {
+  const Json* list = Find(*keys, key);
+  if (list == nullptr || !list->is_array()) return OkStatus();
+  if (list->empty() || std::any_of(list->begin(), list->end(),
+                                   [&](const Json& one) { return one != list->front(); })) {
+    return BadValue(key, *list, "the same number for each layer");
+  }
+  (*keys)[key] = Json(list->front());
+  return OkStatus();
+}
+
+// Sizes of a mixture may be lists.
+Status SpellHunyuanMoe(Json* keys) {
+  for (const char* key :
+       {"num_experts", "moe_topk", "moe_intermediate_size", "num_shared_expert"}) {
+    RETURN_IF_ERROR(TakeOnly(keys, key));
+  }
+  CopyKeys(keys, {{"moe_topk", "num_experts_per_tok"}});
+  if (Find(*keys, "moe_intermediate_size") == nullptr) {
+    CopyKeys(keys, {{"intermediate_size", "moe_intermediate_size"}});
+  }
+  int64_t inner = 0, num_shared = 0;
+  RETURN_IF_ERROR(ReadSize(*keys, "intermediate_size", kMaxDim, -1, &inner));
+  RETURN_IF_ERROR(ReadSize(*keys, "num_shared_expert", kMaxLayers, 1, &num_shared));
+  (*keys)["shared_expert_intermediate_size"] = static_cast<uint64_t>(inner * num_shared);
+  return OkStatus();
+}
+
+// intermediate_size is that of an expert; 0 for the shared one: there is none.
+Status SpellGraniteMoe(Json* keys) {
+  CopyKeys(keys, {{"intermediate_size", "moe_intermediate_size"}});
+  const Json* shared = Find(*keys, "shared_intermediate_size");
+  if (shared != nullptr && *shared != 0) {
+    CopyKeys(keys, {{"shared_intermediate_size", "shared_expert_intermediate_size"}});
+  }
+  return OkStatus();
+}
+
 // Without experts the shared MLP is the only one. Positions are rotated where
 // position_embedding_type says so.
 Status SpellGraniteHybrid(Json* keys) {

@@ -12,6 +12,8 @@ namespace tandem {
 
 Status SpellKimi(nlohmann::json* keys);
 Status SpellLfm2(nlohmann::json* keys);
+Status SpellHunyuanMoe(nlohmann::json* keys);
+Status SpellGraniteMoe(nlohmann::json* keys);
 Status SpellGraniteHybrid(nlohmann::json* keys);
 Status SpellNemotronH(nlohmann::json* keys);
 Status SpellFalconH1(nlohmann::json* keys);

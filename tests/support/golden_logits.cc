@@ -77,14 +77,23 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
   REQUIRE(config.ok());
   const auto weights = OpenWeights(folder, "auto", *config);
   REQUIRE(weights.ok());
+  return AllLogits(*config, weights->get(), max_positions, backend, prompt, formats, kv_format,
+                   adapter_of);
+}
+
+std::vector<std::vector<float>> AllLogits(const ModelConfig& config, Weights* weights,
+                                          int64_t max_positions, Backend* backend,
+                                          const std::vector<int32_t>& prompt, WeightFormats formats,
+                                          KvFormat kv_format, const AdapterOf& adapter_of) {
   const auto count = static_cast<int64_t>(prompt.size());
   const ModelLimits limits = {
       .max_tokens = count, .max_logits_rows = count, .max_positions = max_positions};
   AdapterSites sites;
-  LoadContext context = {*config, limits, **weights, *backend, formats};
+  LoadContext context = {config, limits, *weights, *backend, formats};
   context.kv_format = kv_format;
   if (adapter_of) context.adapter_sites = &sites;
   const auto loaded = LoadModel(context);
+  INFO(loaded.status().ToString());
   REQUIRE(loaded.ok());
   std::vector<SharedAdapter> adapters;
   if (adapter_of) adapters.push_back(adapter_of(sites, *backend));
@@ -93,25 +102,25 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
   constexpr int kBlockSize = 32;
   const auto num_blocks = static_cast<int32_t>((count + kBlockSize - 1) / kBlockSize);
   const auto cache =
-      backend->AllocateKvCache(KvSpecOf(*config, kBlockSize, num_blocks + 1, kv_format));
+      backend->AllocateKvCache(KvSpecOf(config, kBlockSize, num_blocks + 1, kv_format));
   REQUIRE(cache.ok());
 
   std::vector<int32_t> ids = prompt, blocks;
   for (int32_t b = 0; b < num_blocks; ++b) blocks.push_back(num_blocks - b);  // descending
   const OneRequest request(static_cast<int32_t>(count), kBlockSize, blocks);
-  const auto plan = backend->MakeAttentionPlan(AttentionShapeOf(*config), count, 1).value();
+  const auto plan = backend->MakeAttentionPlan(AttentionShapeOf(config), count, 1).value();
   plan->Fill(request.batch());
   (*loaded)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
                       .plan = plan.get(),
                       .kv_cache = cache->get(),
                       .adapters = adapter_of ? &step_adapters : nullptr});
-  auto logits = backend->device().Allocate(DType::kF32, {count, config->vocab_size});
+  auto logits = backend->device().Allocate(DType::kF32, {count, config.vocab_size});
   REQUIRE(logits.ok());
   (*loaded)->Logits(*logits, request.batch().positions);
   std::vector<std::vector<float>> rows;
   for (int64_t i = 0; i < count; ++i) {
     const float* row = logits->view().Row<float>(i);
-    rows.emplace_back(row, row + config->vocab_size);
+    rows.emplace_back(row, row + config.vocab_size);
   }
   return rows;
 }

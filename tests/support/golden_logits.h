@@ -49,6 +49,14 @@ std::vector<std::vector<float>> AllLogits(const StatusOr<ModelConfig>& config,
                                           KvFormat kv_format = KvFormat::kCompute,
                                           const AdapterOf& adapter_of = {});
 
+// The same from weights that are open.
+std::vector<std::vector<float>> AllLogits(const ModelConfig& config, Weights* weights,
+                                          int64_t max_positions, Backend* backend,
+                                          const std::vector<int32_t>& prompt,
+                                          WeightFormats formats = {},
+                                          KvFormat kv_format = KvFormat::kCompute,
+                                          const AdapterOf& adapter_of = {});
+
 double MaxDifference(const std::vector<float>& a, const float* b);
 
 }  // namespace tandem

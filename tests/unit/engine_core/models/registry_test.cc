@@ -40,6 +40,7 @@ TEST_CASE(
   REQUIRE(names.size() >= 12);
   // MLPs without a gate, and their activations.
   const std::map<std::string, std::string> plain_mlps = {
+      {"ArceeForCausalLM", "relu2"},
       {"BertForSequenceClassification", "gelu"},
       {"BertModel", "gelu"},
       {"BloomForCausalLM", "gelu_new"},
@@ -55,7 +56,9 @@ TEST_CASE(
       {"XLMRobertaForSequenceClassification", "gelu"},
       {"XLMRobertaModel", "gelu"}};
   const std::set<std::string> mixtures = {
-      "GptOssForCausalLM",     "Llama4ForCausalLM",
+      "GptOssForCausalLM",     "GraniteMoeForCausalLM",
+      "Llama4ForCausalLM",     "GraniteMoeSharedForCausalLM",
+      "Qwen2MoeForCausalLM",   "HunYuanMoEV1ForCausalLM",
       "MiniMaxM2ForCausalLM",  "MixtralForCausalLM",
       "OlmoeForCausalLM",      "PhiMoEForCausalLM",
       "PhimoeForCausalLM",     "Qwen3MoeForCausalLM",

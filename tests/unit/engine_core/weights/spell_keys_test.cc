@@ -165,5 +165,34 @@ TEST_CASE("spelled keys: periods of Jamba's layers") {
   CHECK_FALSE(Parse(json)->IsMixture(1));
 }
 
+TEST_CASE("spelled keys: sizes of Hunyuan's mixture may be lists") {
+  Json json = Minimal("HunYuanMoEV1ForCausalLM", 2);
+  json.update({{"num_experts", 16},
+               {"moe_topk", {4, 4}},
+               {"moe_intermediate_size", {48, 48}},
+               {"num_shared_expert", {1, 1}}});
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->mixture_layers == std::vector<bool>{true, true});
+  CHECK(config->num_experts_per_tok == 4);
+  CHECK(config->moe_intermediate_size == 48);
+  CHECK(config->shared_intermediate_size == 96);
+  CHECK(config->use_qk_norm);
+  CHECK_THAT(Refusal(json, "moe_topk", Json::array({4, 2})), Contains("moe_topk"));
+  CHECK_THAT(Refusal(json, "use_cla", true), Contains("use_cla"));
+  json.erase("moe_intermediate_size");
+  CHECK(Parse(json)->moe_intermediate_size == 96);
+}
+
+TEST_CASE("spelled keys: Granite 3's experts, with a shared MLP or without") {
+  Json json = Minimal("GraniteMoeSharedForCausalLM", 2);
+  json["shared_intermediate_size"] = 0;
+  CHECK(Parse(json)->moe_intermediate_size == 96);
+  CHECK(Parse(json)->shared_intermediate_size == 0);
+  json["shared_intermediate_size"] = 40;
+  CHECK(Parse(json)->shared_intermediate_size == 40);
+  CHECK(Parse(json)->IsMixture(0));
+}
+
 }  // namespace
 }  // namespace tandem
