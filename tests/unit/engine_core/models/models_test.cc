@@ -252,9 +252,9 @@ TEST_CASE("models: the config decides which layers are mixtures, and of how many
 
 TEST_CASE("models: mixtures with a shared expert are a different architecture") {
   ModelConfig config = ConfigOf("qwen3_moe");
-  config.architecture = "Qwen2MoeForCausalLM";
+  config.architecture = "PerceptronForCausalLM";
   CHECK_THAT(LoadError(config, "qwen3_moe").message(),
-             Contains("Qwen2MoeForCausalLM") && Contains("Qwen3MoeForCausalLM"));
+             Contains("PerceptronForCausalLM") && Contains("Qwen3MoeForCausalLM"));
 }
 
 // The oldest checkpoints of GPT-2 have no "transformer." before their names.
