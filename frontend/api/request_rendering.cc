@@ -1,6 +1,7 @@
 #include "frontend/api/request_rendering.h"
 
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -33,7 +34,10 @@ Json StructuredOutputsJson(const wire::StructuredOutputs& outputs) {
                {"json_object", OrNull(outputs.json_object)},
                {"structural_tag", OrNull(outputs.structural_tag)},
                {"whitespace_pattern", OrNull(outputs.whitespace_pattern)}};
-  for (auto it = json.begin(); it != json.end();) it = it->is_null() ? json.erase(it) : it + 1;
+  for (auto it = json.begin(); it != json.end();) {
+    // Iterators of objects only go step by step: an offset throws.
+    it = it->is_null() ? json.erase(it) : std::next(it);
+  }
   json["disable_any_whitespace"] = outputs.disable_any_whitespace;
   json["disable_additional_properties"] = outputs.disable_additional_properties;
   return json;

@@ -68,6 +68,11 @@ class Rendering(unittest.TestCase):
                         response["usage"].pop(key)
                 self.assertEqual(self.without_ids(pieces), self.without_ids(whole))
 
+    def test_a_format_is_rendered(self):
+        for fields in ({"response_format": {"type": "json_object"}}, {"structured_outputs": {"choice": ["a", "b"]}}):
+            rendered = self.ask("/v1/chat/completions/render", {**CHAT, **fields})
+            self.assertIn("structured_outputs", rendered["sampling_params"])
+
     def test_logprobs_get_their_texts(self):
         body = {**CHAT, "logprobs": True, "top_logprobs": 2, "max_completion_tokens": 4, "seed": 1}
         _, pieces = self.chat_in_pieces(body, [ANSWER + "Rain in Oslo."])
