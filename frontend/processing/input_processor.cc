@@ -86,12 +86,17 @@ void NameChildren(const std::string& internal_id, std::span<wire::EngineCoreRequ
   }
 }
 
+InputConfig WithSpecialMarkers(InputConfig config, const Tokenizer& tokenizer) {
+  config.parsers.reasoning_is_special |= MarkersAreSpecial(config.parsers, tokenizer);
+  return config;
+}
+
 }  // namespace
 
 InputProcessor::InputProcessor(InputConfig config, std::shared_ptr<const Tokenizer> tokenizer,
                                std::optional<ChatTemplate> chat_template,
                                std::optional<ChatTemplate> tool_template)
-    : config_(std::move(config)),
+    : config_(WithSpecialMarkers(std::move(config), *tokenizer)),
       tokenizer_(std::move(tokenizer)),
       chat_template_(std::move(chat_template)),
       tool_template_(std::move(tool_template)),

@@ -127,7 +127,7 @@ StatusOr<std::shared_ptr<MessagePlan>> PlanMessage(const ParserConfig& config,
     plan->ids = config.tool_parser->ids;
     plan->shows_special_tokens = reads_calls && config.tool_parser->shows_special_tokens;
   }
-  plan->shows_special_tokens |= config.is_harmony;
+  plan->shows_special_tokens |= config.is_harmony || config.reasoning_is_special;
   if (format.reasoning != nullptr) {
     const JsonDocument variables = TemplateVariables(request, defaults);
     format.start = ReasoningStartAfter(*format.reasoning, prompt, *variables);

@@ -19,6 +19,7 @@ struct ParserConfig {
   const ReasoningFormat* reasoning = nullptr;                 // null: reasoning is content
   std::shared_ptr<const ReasoningFormat> suffixed_reasoning;  // owns `reasoning`, where it has one
   bool is_harmony = false;                                    // the reasoning parser is gpt-oss'
+  bool reasoning_is_special = false;  // its markers are special tokens, which the text must have
   // The template has the markers, if only to drop them: the model may not think at all.
   bool reasoning_is_guessed = false;
   bool enable_auto_tool_choice = true;

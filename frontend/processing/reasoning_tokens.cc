@@ -38,4 +38,14 @@ ReasoningTokens FindReasoningTokens(const ParserConfig& parsers, const Tokenizer
   return tokens;
 }
 
+bool MarkersAreSpecial(const ParserConfig& parsers, const Tokenizer& tokenizer) {
+  if (parsers.reasoning == nullptr) return false;
+  for (const std::string_view marker : {parsers.reasoning->begin, parsers.reasoning->end}) {
+    if (marker.empty()) continue;
+    const std::optional<TokenId> token = tokenizer.TokenToId(marker);
+    if (token && tokenizer.IsSpecial(*token)) return true;
+  }
+  return false;
+}
+
 }  // namespace tandem

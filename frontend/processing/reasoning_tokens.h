@@ -19,4 +19,8 @@ struct ReasoningTokens {
 // Without marks where the parsers have none.
 ReasoningTokens FindReasoningTokens(const ParserConfig& parsers, const Tokenizer& tokenizer);
 
+// Whether a marker of the reasoning parser is a special token, which a text does not have unless it
+// shows them.
+bool MarkersAreSpecial(const ParserConfig& parsers, const Tokenizer& tokenizer);
+
 }  // namespace tandem

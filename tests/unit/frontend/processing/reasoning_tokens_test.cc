@@ -53,5 +53,20 @@ TEST_CASE("thinking_token_budget needs both marks of a reasoning") {
   CHECK(Lowered(ConfigOf(&kReasoning), large)["sampling"]["thinking_token_budget"] == INT32_MAX);
 }
 
+TEST_CASE("reasoning between special tokens is found in a chat without tools") {
+  const ApiModel model(ConfigOf(&kReasoning));
+  const auto prepared =
+      model.Prepare("/v1/chat/completions", R"({"messages": [{"role": "user", "content": "hi"}]})");
+  REQUIRE(prepared.ok());
+  const auto tokens = model.tokenizer().Encode("<|pad|>hm<|begin|>Hello", false);
+  REQUIRE(tokens.ok());
+  wire::EngineCoreOutput output;
+  output.new_token_ids = *tokens;
+  output.finish_reason = wire::FinishReason::kLength;
+  const json body = json::parse(model.Respond(*prepared, {{0, output}}));
+  CHECK(body["choices"][0]["message"]["reasoning"] == "hm");
+  CHECK(body["choices"][0]["message"]["content"] == "Hello");
+}
+
 }  // namespace
 }  // namespace tandem
