@@ -1,4 +1,5 @@
-// Calls as a name, a separator and the arguments as JSON: Mistral, DeepSeek V3 and Kimi K2.
+// Calls as a name, a separator and the arguments as JSON: Mistral, DeepSeek V3, Kimi K2 and
+// PLaMo 3.
 
 #include "common/strings.h"
 #include "frontend/parsers/parse_steps.h"
@@ -136,6 +137,47 @@ Parse<> ParseKimiK2(ToolParserInput in) {
     if (end != 0) break;
   }
   co_await DropRest(in.text);
+}
+
+// begin_tool_requests (begin_tool_request begin_tool_name N end_tool_name
+// begin_tool_arguments <|plamo:constrain|>json<|plamo:msg|> A end_tool_arguments
+// end_tool_request)* end_tool_requests, each word as <|plamo:WORD:plamo|>.
+Parse<> ParsePlamo3(ToolParserInput in) {
+  constexpr std::string_view kBegin = "<|plamo:begin_tool_requests:plamo|>";
+  constexpr std::string_view kEnd = "<|plamo:end_tool_requests:plamo|>";
+  constexpr std::string_view kTurnEnd = "<|plamo:tag|>";
+  constexpr std::string_view kName = "<|plamo:begin_tool_name:plamo|>";
+  constexpr std::string_view kArguments = "<|plamo:msg|>";
+  const TextFunction add_content = [&in](std::string_view part) { in.sink.AddContent(part); };
+  const TextFunction add_arguments = [&in](std::string_view part) { in.sink.AddArguments(part); };
+  for (;;) {
+    const int begin = co_await CopyUntil(in.text, AnyOf(kBegin, kTurnEnd), add_content);
+    if (begin == kNoMarker) co_return;
+    for (bool in_calls = begin == 0; in_calls;) {
+      const TextUntil gap = co_await TakeUntil(in.text, AnyOf(kName, kEnd, kTurnEnd));
+      if (gap.marker != 0) break;
+      const TextUntil name = co_await TakeUntil(
+          in.text, AnyOf("<|plamo:end_tool_name:plamo|>", kArguments, kEnd, kTurnEnd));
+      if (name.marker == kNoMarker) co_return;
+      in.sink.BeginCall(StripAscii(name.text));
+      in_calls = name.marker < 2;
+      int next = name.marker;
+      if (next == 0) {
+        const TextUntil head =
+            co_await TakeUntil(in.text, AnyOf(kArguments, "<|plamo:end_tool_request:plamo|>"));
+        next = head.marker == 0 ? 1 : 0;
+      }
+      if (next != 1) {
+        in.sink.AddArguments("{}");
+        continue;
+      }
+      const Markers ends = {"<|plamo:end_tool_arguments:plamo|>", kTurnEnd};
+      co_await in.text.SkipBlanks();
+      const bool is_empty = co_await in.text.StartsWith(ends[0]);
+      if (is_empty) in.sink.AddArguments("{}");
+      in_calls = co_await CopyUntil(in.text, ends, add_arguments) == 0;
+    }
+  }
 }
 
 }  // namespace tandem

@@ -184,7 +184,7 @@ Parse<bool> CopyJson(TextSource& text, TextFunction add) {
   }
 }
 
-Parse<ScannedCall> ScanCall(TextSource& text, size_t offset) {
+Parse<ScannedCall> ScanCall(TextSource& text, size_t offset, CallKeys keys) {
   using Kind = ScannedCall::Kind;
   ScannedCall call;
   if (co_await text.Peek(offset) != '{') co_return call;
@@ -204,13 +204,13 @@ Parse<ScannedCall> ScanCall(TextSource& text, size_t offset) {
       call.kind = Kind::kCut;
       co_return call;
     }
-    const std::string key(text.pending().substr(offset, *key_end - offset));
+    const std::string key(text.pending().substr(offset + 1, *key_end - offset - 2));
     offset = co_await ScanBlanks(text, *key_end);
     const int colon = co_await text.Peek(offset);
     if (colon == kEndOfText) call.kind = Kind::kCut;
     if (colon != ':') co_return call;
     offset = co_await ScanBlanks(text, offset + 1);
-    const bool is_arguments = key == "\"arguments\"" || key == "\"parameters\"";
+    const bool is_arguments = key == keys.arguments || key == keys.other_arguments;
     if (is_arguments && !has_arguments) {
       call.arguments = offset;
       has_arguments = true;
@@ -225,11 +225,14 @@ Parse<ScannedCall> ScanCall(TextSource& text, size_t offset) {
       co_return call;
     }
     if (*value_end == offset) co_return call;
-    if (key == "\"name\"") {
+    if (key == keys.name) {
       const auto name = StringOf(text.pending().substr(offset, *value_end - offset));
       if (!name) co_return call;
       call.name = *name;
       has_name = true;
+    } else if (!keys.id.empty() && key == keys.id) {
+      const auto id = StringOf(text.pending().substr(offset, *value_end - offset));
+      if (id) call.id = *id;
     }
     offset = co_await ScanBlanks(text, *value_end);
     const int next = co_await text.Peek(offset);
@@ -243,7 +246,7 @@ Parse<ScannedCall> ScanCall(TextSource& text, size_t offset) {
 }
 
 Parse<> CopyCall(TextSource& text, ScannedCall call, StringArguments strings, MessageSink* sink) {
-  sink->BeginCall(call.name);
+  sink->BeginCall(call.name, call.id);
   if (call.kind == ScannedCall::Kind::kName) {
     sink->AddArguments("{}");
     text.Skip(call.end);
@@ -264,11 +267,12 @@ Parse<> CopyCall(TextSource& text, ScannedCall call, StringArguments strings, Me
   co_await SkipObjectRest(text);
 }
 
-Parse<bool> CopyCallList(TextSource& text, StringArguments strings, MessageSink* sink) {
+Parse<bool> CopyCallList(TextSource& text, StringArguments strings, MessageSink* sink,
+                         CallKeys keys) {
   size_t offset = 1;  // the '['
   for (;;) {
     offset = co_await ScanBlanks(text, offset);
-    const ScannedCall call = co_await ScanCall(text, offset);
+    const ScannedCall call = co_await ScanCall(text, offset, keys);
     if (call.kind == ScannedCall::Kind::kNone || call.kind == ScannedCall::Kind::kCut) {
       co_return false;
     }

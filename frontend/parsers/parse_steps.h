@@ -49,6 +49,14 @@ Parse<std::optional<size_t>> ScanJson(TextSource& text, size_t offset);
 // Consumes one JSON value. False: the text ended within it.
 Parse<bool> CopyJson(TextSource& text, TextFunction add);
 
+// The members of an object that is a call. id: empty, such objects have none.
+struct CallKeys {
+  std::string_view name = "name";
+  std::string_view arguments = "arguments";
+  std::string_view other_arguments = "parameters";
+  std::string_view id = {};
+};
+
 // An object with a name and arguments, looked at from `offset` on.
 struct ScannedCall {
   enum class Kind {
@@ -60,11 +68,11 @@ struct ScannedCall {
   };
   Kind kind = Kind::kNone;
   std::string name;
+  std::string id;  // where it came before what is reported
   size_t arguments = 0;
   size_t end = 0;  // after the object: kName, kWhole, and kNone where it is an object
 };
-// Keys: "name", and "arguments" or "parameters".
-Parse<ScannedCall> ScanCall(TextSource& text, size_t offset);
+Parse<ScannedCall> ScanCall(TextSource& text, size_t offset, CallKeys keys = {});
 
 enum class StringArguments {
   kQuoted,    // arguments that are a JSON string are passed on as that
@@ -76,7 +84,8 @@ Parse<> CopyCall(TextSource& text, ScannedCall call, StringArguments strings, Me
 
 // At a '[': consumes a list of call objects while it is one. False: the text went on otherwise, or
 // ended; the rest is not consumed.
-Parse<bool> CopyCallList(TextSource& text, StringArguments strings, MessageSink* sink);
+Parse<bool> CopyCallList(TextSource& text, StringArguments strings, MessageSink* sink,
+                         CallKeys keys = {});
 
 // A complete list of objects with name and arguments as calls. False, and nothing is added: it is
 // no such list, or one of the objects has no arguments.

@@ -5,6 +5,7 @@
 
 #include "common/strings.h"
 #include "frontend/parsers/parse_steps.h"
+#include "frontend/parsers/tool_formats.h"
 
 namespace tandem {
 namespace {
@@ -57,7 +58,18 @@ Parse<> ParseAppendThink(TextSource& text, MessageSink&, bool*, ContentFunction 
 }
 
 constexpr ReasoningFormat kFormats[] = {
-    {.name = "deepseek_r1", .aliases = "step5 k2_horizon", .begin = kThink, .end = kThinkEnd},
+    {.name = "cohere_command3",
+     .aliases = "",
+     .begin = "<|START_THINKING|>",
+     .end = "<|END_THINKING|>",
+     .start = Start::kContent,
+     .parse_whole = &ParseCohere},
+    {.name = "cohere_command4",
+     .aliases = "",
+     .begin = "<|START_THINKING|>",
+     .end = "<|END_THINKING|>",
+     .parse_whole = &ParseCohere},
+    {.name = "deepseek_r1", .aliases = "step5", .begin = kThink, .end = kThinkEnd},
     {.name = "deepseek_v3",
      .aliases = "",
      .begin = kThink,
@@ -88,7 +100,7 @@ constexpr ReasoningFormat kFormats[] = {
      .switches = kBothSwitches},
     {.name = "granite", .aliases = "", .begin = "", .end = "", .parse = &ParseGraniteReasoning},
     {.name = "granite_thinking_parser",
-     .aliases = "plamo3 mimo minicpmv poolside_v1",
+     .aliases = "mimo minicpmv poolside_v1",
      .begin = kThink,
      .end = kThinkEnd,
      .drops_last_blanks = true,
@@ -113,6 +125,24 @@ constexpr ReasoningFormat kFormats[] = {
      .end = kThinkEnd,
      .off_effort = "no_think",
      .takes_suffix = true},
+    {.name = "inkling",
+     .aliases = "",
+     .begin = "<|content_thinking|>",
+     .end = "<|end_message|>",
+     .start = Start::kContent,
+     .parse_whole = &ParseInkling},
+    {.name = "k2_horizon",  // <ifm|think>, <ifm|think_fast>, <ifm|think_faster>, by the effort
+     .aliases = "",
+     .begin = "<ifm|think",
+     .end = "</ifm|think",
+     .tool_marker = "<ifm|tool_calls>",
+     .ends_in_bracket = true},
+    {.name = "kimi_k3",
+     .aliases = "",
+     .begin = "<|open|>think<|sep|>",
+     .end = "<|close|>think<|sep|>",
+     .switches = kBothSwitches,
+     .parse_whole = &ParseKimiK3},
     {.name = "kimi_k2",
      .aliases = "",
      .begin = kThink,
@@ -131,6 +161,12 @@ constexpr ReasoningFormat kFormats[] = {
      .begin = "",
      .end = "",
      .parse = &ParseAppendThink},
+    {.name = "minimax_m3",
+     .aliases = "",
+     .begin = "<mm:think>",
+     .end = "</mm:think>",
+     .start = Start::kContent,
+     .repeats = true},
     {.name = "mistral",
      .aliases = "",
      .begin = "[THINK]",
@@ -139,6 +175,18 @@ constexpr ReasoningFormat kFormats[] = {
      .start = Start::kContent,
      .drops_last_blanks = true,
      .repeats = true},
+    {.name = "muse",
+     .aliases = "musespark1x",
+     .begin = "",
+     .end = "",
+     .start = Start::kContent,
+     .parse_whole = &ParseMuse},
+    {.name = "muse_glimmer",
+     .aliases = "",
+     .begin = "",
+     .end = "",
+     .start = Start::kContent,
+     .parse_whole = &ParseMuseGlimmer},
     {.name = "nemotron_v3",
      .aliases = "",
      .begin = kThink,
@@ -147,6 +195,12 @@ constexpr ReasoningFormat kFormats[] = {
      .switches = kEnableThinking,
      .content_switch = "force_nonempty_content"},
     {.name = "olmo3", .aliases = "", .begin = kThink, .end = kThinkEnd, .start = Start::kWhole},
+    {.name = "plamo3",
+     .aliases = "",
+     .begin = "<|plamo:begin_think:plamo|>",
+     .end = "<|plamo:end_think:plamo|>",
+     .tool_marker = "<|plamo:begin_tool_requests:plamo|>",
+     .switches = kEnableThinking},
     {.name = "qwen3",
      .aliases = "",
      .begin = kThink,
@@ -218,6 +272,7 @@ Parse<bool> CopyReasoning(TextSource& text, const ReasoningFormat& format,
         text, markers, [reasoning](std::string_view part) { reasoning->Add(part); });
     if (marker == kNoMarker) co_return false;
     const std::string_view found = markers[static_cast<size_t>(marker)];
+    if (format.ends_in_bracket && found != format.tool_marker) co_await TakeUntil(text, AnyOf(">"));
     if (found == format.begin) continue;
     reasoning->EndBlock();
     if (found == format.tool_marker) add_content(found);
@@ -247,6 +302,15 @@ const ReasoningFormat* ReasoningFormatOfTemplate(std::string_view chat_template)
   if (has("<seed:think>")) return FindReasoningFormat("seed_oss");
   if (has("[THINK]")) return FindReasoningFormat("mistral");
   if (has("<|channel>thought")) return FindReasoningFormat("gemma4");
+  if (has("<mm:think>")) return FindReasoningFormat("minimax_m3");
+  if (has("<ifm|think")) return FindReasoningFormat("k2_horizon");
+  if (has("<|plamo:begin_think:plamo|>")) return FindReasoningFormat("plamo3");
+  if (has("<|content_thinking|>")) return FindReasoningFormat("inkling");
+  if (has("<|START_THINKING|>")) {
+    return FindReasoningFormat(has("<|START_TEXT|>") ? "cohere_command4" : "cohere_command3");
+  }
+  if (has("<|open|>") && has("<|sep|>")) return FindReasoningFormat("kimi_k3");
+  if (has("<atem:function_calls>")) return FindReasoningFormat("muse");
   if (!has(kThink) && !has(kThinkEnd)) {
     return has("<think:") && has("</think:") ? FindReasoningFormat("hy_v4") : nullptr;
   }

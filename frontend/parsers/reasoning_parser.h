@@ -12,6 +12,7 @@
 
 #include "frontend/parsers/message_sink.h"
 #include "frontend/parsers/text_source.h"
+#include "frontend/parsers/tool_parser.h"
 
 namespace tandem {
 
@@ -39,11 +40,15 @@ struct ReasoningFormat {
   bool thinks_by_default = true;
   std::string_view off_effort = {};  // the reasoning_effort that switches thinking off
   bool takes_suffix = false;         // the markers of a checkpoint may have one: "<think:x>"
+  bool ends_in_bracket = false;      // `begin` and `end` go on up to a '>'
   // The variable that makes reasoning the content of a message that has none.
   std::string_view content_switch = {};
   // Instead of all that, for a format that markers do not describe. *in_reasoning as below.
   Parse<> (*parse)(TextSource& text, MessageSink& sink, bool* in_reasoning,
                    ContentFunction add_content) = nullptr;
+  // Of a format whose messages have parts for reasoning, content and calls: the parser of them all,
+  // also where the server has no parser of calls.
+  ToolParserFunction parse_whole = nullptr;
 };
 
 std::span<const ReasoningFormat> ReasoningFormats();

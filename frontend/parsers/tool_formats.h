@@ -28,6 +28,7 @@ Parse<> ParseMistral(ToolParserInput in);
 Parse<> ParseDeepseekV3(ToolParserInput in);
 Parse<> ParseDeepseekV31(ToolParserInput in);
 Parse<> ParseKimiK2(ToolParserInput in);
+Parse<> ParsePlamo3(ToolParserInput in);
 // xml_parsers.cc
 Parse<> ParseQwen3Coder(ToolParserInput in);
 Parse<> ParseMimo(ToolParserInput in);
@@ -50,7 +51,17 @@ Parse<> ParseLfm2(ToolParserInput in);
 // gemma_parsers.cc
 Parse<> ParseGemma4(ToolParserInput in);
 Parse<> ParseFunctionGemma(ToolParserInput in);
-// harmony_parser.cc
+// k2_horizon_parser.cc, minimax_m3_parser.cc
+Parse<> ParseK2Horizon(ToolParserInput in);
+Parse<> ParseMinimaxM3(ToolParserInput in);
+
+// Messages with parts for reasoning, content and calls:
+// harmony_parser.cc, cohere_parser.cc, inkling_parser.cc, kimi_k3_parser.cc, muse_parser.cc
 Parse<> ParseHarmony(ToolParserInput in);
+Parse<> ParseCohere(ToolParserInput in);
+Parse<> ParseInkling(ToolParserInput in);
+Parse<> ParseKimiK3(ToolParserInput in);
+Parse<> ParseMuse(ToolParserInput in);
+Parse<> ParseMuseGlimmer(ToolParserInput in);
 
 }  // namespace tandem

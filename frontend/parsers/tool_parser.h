@@ -22,7 +22,8 @@ struct ToolParserInput {
   const ToolSet& tools;
   MessageSink& sink;
   bool must_call = false;  // tool_choice asks for a call
-  // Of a format that has the reasoning too: kept at whether the next byte is reasoning.
+  // Of a format that has the reasoning too: at first whether the text begins with it; kept at
+  // whether the next byte is reasoning.
   bool* in_reasoning = nullptr;
 };
 

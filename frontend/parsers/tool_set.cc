@@ -1,5 +1,6 @@
 #include "frontend/parsers/tool_set.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <cmath>
@@ -122,13 +123,33 @@ bool ToolSet::Has(std::string_view tool) const {
   return FindFunction(tools_.get(), tool) != nullptr;
 }
 
-const Json* ToolSet::SchemaOf(std::string_view tool, std::string_view parameter) const {
+const Json* ToolSet::PropertiesOf(std::string_view tool) const {
   const Json* schema = FindFunction(tools_.get(), tool);
-  for (const std::string_view key :
-       {std::string_view("parameters"), std::string_view("properties"), parameter}) {
+  for (const char* key : {"parameters", "properties"}) {
     if (schema != nullptr) schema = Member(*schema, key);
   }
   return schema;
+}
+
+const Json* ToolSet::SchemaOf(std::string_view tool, std::string_view parameter) const {
+  const Json* const properties = PropertiesOf(tool);
+  return properties == nullptr ? nullptr : Member(*properties, parameter);
+}
+
+bool ToolSet::HasType(const Json& schema, std::string_view type) {
+  const Types types = TypesOf(&schema);
+  const auto name = std::find(kTypeNames.begin(), kTypeNames.end(), type);
+  return name != kTypeNames.end() && types[static_cast<size_t>(name - kTypeNames.begin())];
+}
+
+size_t ToolSet::NumTypes(const Json& schema) {
+  const Types types = TypesOf(&schema);
+  return static_cast<size_t>(std::count(types.begin(), types.end(), true));
+}
+
+bool ToolSet::AllowsText(const Json& schema) {
+  const Types types = TypesOf(&schema);
+  return types[kString] || types == Types{};
 }
 
 bool ToolSet::IsText(std::string_view tool, std::string_view parameter) const {
@@ -139,7 +160,11 @@ bool ToolSet::IsText(std::string_view tool, std::string_view parameter) const {
 
 std::string ToolSet::ToJson(std::string_view tool, std::string_view parameter,
                             std::string_view text) const {
-  const Types types = TypesOf(SchemaOf(tool, parameter));
+  return JsonBySchema(SchemaOf(tool, parameter), text);
+}
+
+std::string ToolSet::JsonBySchema(const Json* schema, std::string_view text) {
+  const Types types = TypesOf(schema);
   const std::string_view bare = StripAscii(text);
   std::optional<std::string> json;
   if (types[kNull] && ToLower(bare) == "null") json = "null";

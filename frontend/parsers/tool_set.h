@@ -35,9 +35,17 @@ class ToolSet {
   // The same where only the plain "type" of a schema counts, and only integer, number and boolean.
   std::string ToPlainJson(std::string_view tool, std::string_view parameter,
                           std::string_view text) const;
+  // What ToJson makes of a text by this schema; null: there is none.
+  static std::string JsonBySchema(const Json* schema, std::string_view text);
+  // The types that a schema allows, of "null", "integer" … "string"; AllowsText: also without any.
+  static bool HasType(const Json& schema, std::string_view type);
+  static size_t NumTypes(const Json& schema);
+  static bool AllowsText(const Json& schema);
+  // The parameter's schema, and those of all parameters, or null.
+  const Json* SchemaOf(std::string_view tool, std::string_view parameter) const;
+  const Json* PropertiesOf(std::string_view tool) const;
 
  private:
-  const Json* SchemaOf(std::string_view tool, std::string_view parameter) const;
   std::unique_ptr<const Json> tools_;
 };
 

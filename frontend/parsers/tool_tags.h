@@ -142,6 +142,16 @@ inline constexpr ToolTags kDeepseekV4Tags = {
     .list_begin = "<｜DSML｜tool_calls>\n",
     .list_end = "</｜DSML｜tool_calls>",
     .blanks = "\n\n"};
+inline constexpr ToolTags kPlamo3Tags = {
+    .forced = ToolTags::Forced::kOuterTag,
+    .trigger = "<|plamo:begin_tool_requests:plamo|>",
+    .call = {"<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>",
+             "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>"
+             "<|plamo:constrain|>json<|plamo:msg|>",
+             "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>"},
+    .list_begin = "<|plamo:begin_tool_requests:plamo|>",
+    .list_end = "<|plamo:end_tool_requests:plamo|>",
+    .excludes = "<|plamo:begin_think:plamo|> <|plamo:end_think:plamo|>"};
 inline constexpr ToolTags kKimiTags = {
     .forced = ToolTags::Forced::kSequence,
     .trigger = "<|tool_calls_section_begin|>",

@@ -91,6 +91,7 @@ StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
   if (config.reasoning != nullptr) {
     config.suffixed_reasoning = WithSuffixOf(chat_template, *config.reasoning);
     if (config.suffixed_reasoning) config.reasoning = config.suffixed_reasoning.get();
+    config.reasoning_is_special = config.reasoning->parse_whole != nullptr;
   }
   return config;
 }

@@ -163,6 +163,85 @@ TEST_CASE("hy_v3 and hy_v4: pairs of keys and values, with or without a suffix")
         "<tool_calls_x> <tool_calls:a b> <tool_calls: <tool_calls");
 }
 
+TEST_CASE("plamo3: a name and arguments between words of their own") {
+  const std::string begin = "<|plamo:begin_tool_requests:plamo|>";
+  const std::string end = "<|plamo:end_tool_requests:plamo|>";
+  const auto call = [](const std::string& name, const std::string& arguments) {
+    return "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>" + name +
+           "<|plamo:end_tool_name:plamo|><|plamo:begin_tool_arguments:plamo|>"
+           "<|plamo:constrain|>json<|plamo:msg|>" +
+           arguments + "<|plamo:end_tool_arguments:plamo|><|plamo:end_tool_request:plamo|>";
+  };
+  Check("plamo3",
+        "I look." + begin + call("weather", R"({"city": "Oslo"})") + call("now", "") + end +
+            "<|plamo:tag|>",
+        R"(I look.|weather({"city": "Oslo"})|now({}))");
+  Check("plamo3", begin + call("now", "{}") + end + " Done.<|plamo:tag|>", " Done.|now({})");
+  Check("plamo3",
+        begin +
+            "<|plamo:begin_tool_request:plamo|><|plamo:begin_tool_name:plamo|>now"
+            "<|plamo:end_tool_name:plamo|><|plamo:end_tool_request:plamo|>" +
+            end,
+        "|now({})");
+  const std::string whole = begin + call("weather", R"({"city": "Oslo"})");
+  Check("plamo3", whole.substr(0, whole.find("slo")), R"(|weather({"city": "O))");
+  Check("plamo3", "a <|plamo: b", "a <|plamo: b");
+}
+
+TEST_CASE("minimax_m3: elements in elements, after a marker each") {
+  const auto with_marker = [](std::string text) {
+    const std::string marker = "]<]minimax[>[";
+    std::string whole;
+    for (const char letter : text) whole += letter == '%' ? marker : std::string(1, letter);
+    return whole;
+  };
+  Check("minimax_m3",
+        with_marker("Well.\n%<tool_call>\n%<invoke name=\"weather\">%<city> Oslo %</city>\n"
+                    "%<days>3%</days>%<dry>true%</dry>%<where>%<x>1%</x>%<x>2%</x>%<y>%</y>"
+                    "%</where>%</invoke>\n%<invoke name=now>%</invoke>%</tool_call> and more"),
+        R"(Well.|weather({"city":" Oslo ","days":3,"dry":true,"where":{"x":["1","2"],"y":""}}))"
+        "|now({})");
+  Check("minimax_m3",
+        with_marker("%<tool_call>%<invoke name='weather'>%<where>%</where>"
+                    "%<days>3%</days>%<city>Os"),
+        R"(|weather({"where":{},"days":3}))");
+  Check(
+      "minimax_m3",
+      with_marker("%<tool_call>%<invoke name=\"weather\">%<where>a %<b>c%</b>%</where>%</invoke>"),
+      R"(|weather({"where":{"b":"c","$text":"a "}}))");
+  Check("minimax_m3", "]<]minimax[>[<tool ", "]<]minimax[>[<tool ");
+}
+
+TEST_CASE("k2_horizon: keys, values and types, or JSON, in groups that are whole") {
+  const auto group = [](const std::string& body) {
+    return "<ifm|tool_calls>" + body + "</ifm|tool_calls>";
+  };
+  const auto call = [](const std::string& body) {
+    return "<ifm|tool_call>" + body + "</ifm|tool_call>";
+  };
+  const auto pair = [](const std::string& key, const std::string& value) {
+    return "<ifm|arg_key>" + key + "</ifm|arg_key>\n<ifm|arg_value>" + value + "</ifm|arg_value>";
+  };
+  Check("k2_horizon",
+        "Hm. " +
+            group(call("weather\n" + pair("city", " a \"b\" ") + pair("days", " 3 ")) + "\n" +
+                  call("now")) +
+            " Done.",
+        R"(Hm.  Done.|weather({"city":" a \"b\" ","days":3})|now({}))");
+  Check("k2_horizon",
+        group(call("weather<ifm|arg_key>other</ifm|arg_key><ifm|arg_type>integer</ifm|arg_type>"
+                   "<ifm|arg_value>4</ifm|arg_value>")),
+        R"(|weather({"other":4}))");
+  Check("k2_horizon", group(call(R"({"name": "weather", "arguments": {"city": 3, "days": "4"}})")),
+        R"(|weather({"city":"3","days":4}))");
+  for (const std::string& text :
+       {group(call("unknown")), group(call("weather" + pair("city", "a") + " b")), group("now"),
+        group(""), std::string("<ifm|tool_calls><ifm|tool_call>now"),
+        group(call("weather" + pair("city", "a") + pair("city", "b")))}) {
+    Check("k2_horizon", text, text);
+  }
+}
+
 TEST_CASE("hy_v3 and hy_v4 think by reasoning_effort") {
   const auto start = [](const char* name, const Json& variables) {
     return ReasoningStartAfter(*FindReasoningFormat(name), "", variables);
