@@ -8,78 +8,13 @@
 
 #include "kernels/stored_blocks.h"
 #include "tests/support/kernels/kernel_cases.h"
+#include "tests/support/kernels/random_sources.h"
 
 #include <catch2/catch.hpp>
 
 namespace tandem {
 
 namespace {
-
-struct Layout {
-  const char* name;
-  std::vector<int> halves;  // where a block has numbers in f16
-};
-const std::vector<Layout> kLayouts = {
-    {"Q4_0", {0}},      {"Q4_1", {0, 2}}, {"Q5_0", {0}},    {"Q5_1", {0, 2}}, {"Q8_0", {0}},
-    {"Q2_K", {80, 82}}, {"Q3_K", {108}},  {"Q4_K", {0, 2}}, {"Q5_K", {0, 2}}, {"Q6_K", {208}},
-    {"IQ4_NL", {0}},    {"IQ4_XS", {0}},  {"MXFP4", {}}};
-
-// A matrix of random bits. `is_hostile`: scales are random bits too, so also infinite, NaN or tiny.
-class RandomBlocks {
- public:
-  RandomBlocks(Draw& draw, const Layout& layout, int64_t n, int64_t k, bool is_hostile = false)
-      : format_(FindBlockFormat(layout.name)),
-        n_(n),
-        row_bytes_(k / format_->size * format_->num_bytes) {
-    for (int64_t i = 0; i < n * row_bytes_; ++i) {
-      bytes_.push_back(static_cast<uint8_t>(draw.Int(0, 255)));
-    }
-    if (is_hostile) return;
-    for (int64_t block = 0; block < n * k / format_->size; ++block) {
-      uint8_t* const at = bytes_.data() + block * format_->num_bytes;
-      for (const int half : layout.halves) {
-        const int bits = draw.Int(0, 1) << 15 | draw.Int(3, 14) << 10 | draw.Int(0, 1023);
-        at[half] = static_cast<uint8_t>(bits);
-        at[half + 1] = static_cast<uint8_t>(bits >> 8);
-      }
-      if (format_->scales == GroupScales::kPower) at[0] = static_cast<uint8_t>(draw.Int(120, 128));
-    }
-  }
-
-  MatrixSource source() { return {Tensor(bytes_.data(), DType::kI8, {n_, row_bytes_}), *format_}; }
-
- private:
-  const BlockFormat* format_;
-  int64_t n_;
-  int64_t row_bytes_;
-  std::vector<uint8_t> bytes_;
-};
-
-// Codes with scales by groups of columns, as GPTQ, AWQ and compressed-tensors have them.
-class RandomCodes {
- public:
-  RandomCodes(Draw& draw, int64_t n, int64_t k, int low, int high, int64_t group, bool has_zeros)
-      : n_(n), k_(k), group_(group) {
-    for (int64_t i = 0; i < n * k; ++i) codes_.push_back(static_cast<int8_t>(draw.Int(low, high)));
-    for (int64_t i = 0; i < n * num_groups(); ++i) {
-      scales_.push_back(draw.Normal() * 0.1f);
-      if (has_zeros) zeros_.push_back(static_cast<float>(draw.Int(low, high)));
-    }
-  }
-  int64_t num_groups() const { return group_ == 0 ? 1 : (k_ + group_ - 1) / group_; }
-  MatrixSource source() {
-    MatrixSource source(Tensor(codes_.data(), DType::kI8, {n_, k_}));
-    source.scales = View(scales_, {n_, num_groups()});
-    if (!zeros_.empty()) source.zeros = View(zeros_, {n_, num_groups()});
-    source.group_size = group_;
-    return source;
-  }
-
- private:
-  int64_t n_, k_, group_;
-  std::vector<int8_t> codes_;
-  std::vector<float> scales_, zeros_;
-};
 
 struct Run {
   std::vector<float> x, bias, before;
