@@ -192,7 +192,7 @@ Status SetDevice(const EngineConfig& config, const ModelConfig& model, EngineSet
 Status SetWeightFormats(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   const std::string& name = config.quantization;
   const QuantizationMethod method = model.quantization.method;
-  const bool is_kept = method != QuantizationMethod::kNone && setup->device != "cuda";
+  const bool is_kept = method != QuantizationMethod::kNone;
   if (name != "auto" && !IsMethodName(name)) {
     setup->formats = WeightFormatsOf(name);
     return OkStatus();

@@ -88,17 +88,26 @@ Status FinishRunner(int64_t bytes_per_block, int64_t other_bytes, ModelRunner* r
   return OkStatus();
 }
 
+std::string HowStoredIsComputed(const EngineSetup& setup) {
+  const std::string dtype(DTypeName(setup.backend.dtype));
+  if (setup.device == "cuda") {
+    return setup.backend.dtype == DType::kF32
+               ? "as float32, since kernels for codes compute in bfloat16"
+               : "products of up to 64 tokens take the codes, others " + dtype +
+                     " that is made of them in each";
+  }
+  return "for blocks and groups of integers activations are rounded to int8 in blocks, other codes "
+         "become " +
+         dtype + " in each product (faster for few requests, in more memory: --quantization none)";
+}
+
 void LogCheckpoint(const ModelConfig& model, const EngineSetup& setup) {
   const CheckpointQuantization& stored = model.quantization;
   if (stored.method == QuantizationMethod::kNone) return;
   const WeightFormat format = setup.formats.layers;
   const std::string dtype(DTypeName(setup.backend.dtype));
   const std::string kept = format == WeightFormat::kStored
-                               ? "kept as they are: for blocks and groups of integers activations "
-                                 "are rounded to int8 in blocks, other codes become " +
-                                     dtype +
-                                     " in each product (faster for few requests, in more memory: "
-                                     "--quantization none)"
+                               ? "kept as they are: " + HowStoredIsComputed(setup)
                            : format == WeightFormat::kCompute
                                ? "kept as " + dtype + " (less memory: --quantization int8 or int4)"
                                : "quantized again by --quantization";

@@ -30,7 +30,7 @@ struct MatrixSource {
   const BlockFormat* blocks = nullptr;  // null: values are numbers or codes
   int64_t first_column = 0;             // of blocks, in the stored rows
   int64_t num_columns = 0;              // of blocks
-  // It belongs to a scheme that multiplies int8 rows with activations in int8 per token.
+  // Its scheme rounds activations as well: of int8 rows to int8 per token, of e4m3 to e4m3.
   bool is_w8a8 = false;
   // The values are pages of a mapped file.
   bool is_mapped = false;

@@ -11,7 +11,7 @@
 namespace tandem {
 
 // How a matrix is stored. kCompute: in the backend's compute type. The others are integers with one
-// float32 scale per row (kernels/quantization.h); Linear then rounds each row of x to int8 as well,
+// float32 scale per row (kernels/quantization.h); Linear (not cuda's) rounds rows of x to int8 too,
 // with a scale of its own, max |x| / 127, and multiplies integers:
 //   out[t, n] = (sum_k q(x)[t, k] * q(w)[n, k]) * (x_scale[t] * w_scale[n]) + bias[n].
 // kStored: in the blocks of its source, or its groups of codes, as they are (stored_blocks.h); a

@@ -17,9 +17,9 @@ set(dir ${CMAKE_SOURCE_DIR}/kernels/cuda)
 file(GLOB emulated_kernels CONFIGURE_DEPENDS ${dir}/*.cu ${dir}/sampling/*.cu)
 set_source_files_properties(${emulated_kernels} PROPERTIES LANGUAGE CXX)
 add_library(tandem_emulated_cuda STATIC ${emulated_kernels} ${dir}/cuda_backend.cc
-  ${dir}/cuda_device.cc ${dir}/cuda_ops.cc ${dir}/cuda_pair.cc ${dir}/device_memory.cc ${dir}/sampling/sampler.cc support/cuda_emulation/cuda_emulation.cc
+  ${dir}/cuda_device.cc ${dir}/cuda_ops.cc ${dir}/cuda_pair.cc ${dir}/pack_coded.cc ${dir}/device_memory.cc ${dir}/sampling/sampler.cc support/cuda_emulation/cuda_emulation.cc
   ${dir}/flashinfer/attention.cc support/cuda_emulation/flashinfer_emulation.cc
-  support/cuda_emulation/no_cublaslt.cc)
+  support/cuda_emulation/emulated_cublaslt.cc)
 target_include_directories(tandem_emulated_cuda BEFORE PRIVATE ${CMAKE_CURRENT_LIST_DIR}/support/cuda_emulation)
 target_include_directories(tandem_emulated_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCudaBackend
@@ -59,7 +59,7 @@ if(TANDEM_HAS_CUDA AND TANDEM_NCCL_HEADER)
 endif()
 tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
   SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc property/kernels_adapters_test.cc
-       property/flashinfer_test.cc property/random_matrices_test.cc
+       property/flashinfer_test.cc property/random_matrices_test.cc property/cuda_coded_test.cc property/cublaslt_test.cc
   DEPS tandem_emulated_cuda tests/support/kernels tests/support/cuda_emulation)
 
 if(TANDEM_HAS_CUDA)

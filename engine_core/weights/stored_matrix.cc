@@ -117,7 +117,7 @@ StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const CheckpointQuantization
     ASSIGN_OR_RETURN(DecodedMatrix whole,
                      decode(tensors, {stored.rows, stored.columns}, quantization));
     // bitsandbytes' activations are not int8 where they are large.
-    const bool is_w8a8 = quantization.method == QuantizationMethod::kCompressedTensors &&
+    const bool is_w8a8 = quantization.method != QuantizationMethod::kBitsandbytes &&
                          quantization.has_quantized_activations;
     return DecodedPart(std::move(whole), stored, is_w8a8);
   }

@@ -25,6 +25,13 @@ inline constexpr int8_t kIq4Values[16] = {-127, -104, -83, -65, -49, -35, -22, -
 // Twice the numbers of e2m1.
 inline constexpr int8_t kE2m1Values[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
+// 16 for what is no such number.
+inline int IndexOfE2m1(int8_t twice) {
+  int index = 0;
+  while (index < 16 && kE2m1Values[index] != twice) ++index;
+  return index;
+}
+
 inline uint16_t HalfAt(const uint8_t* bytes) {
   uint16_t half;
   std::memcpy(&half, bytes, sizeof half);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/blocks/blocks.h"
 #include "kernels/cpu/cpu_matrix.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/float8.h"
@@ -39,11 +40,6 @@ bool AllCodes(const MatrixSource& source, Fits fits) {
     if (!std::all_of(codes, codes + source.columns(), fits)) return false;
   }
   return true;
-}
-
-int IndexOfE2m1(int8_t code) {
-  const auto* const found = std::find(kTwiceE2m1, kTwiceE2m1 + kTableSize, code);
-  return static_cast<int>(found - kTwiceE2m1);
 }
 
 // How the codes are kept: integers in 4 bits where all sources' are small, or are those of e2m1.

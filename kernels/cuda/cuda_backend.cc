@@ -12,7 +12,6 @@
 namespace tandem {
 namespace {
 
-constexpr int64_t kStagingBytes = int64_t{32} << 20;
 constexpr int64_t kRowAlignBytes = 16;
 
 }  // namespace
@@ -60,7 +59,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
 
 Status CudaBackend::Init(int device) {
   RETURN_IF_ERROR(device_.Open(device));
-  const int64_t bytes = kStagingBytes / SizeOf(DType::kI32);
+  const int64_t bytes = 2 * kStagingHalfBytes / SizeOf(DType::kI32);
   ASSIGN_OR_RETURN(staging_, AllocatePinned(DType::kI32, {&bytes, 1}));
   return ops_.Open();
 }
@@ -82,11 +81,22 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackGated(
   return PackRows(row_blocks, format, /*is_gated=*/true);
 }
 
+// One half is filled while the other is copied.
+std::byte* CudaBackend::NextStagingHalf() {
+  staging_half_ = 1 - staging_half_;
+  device_.WaitFor(staging_sent_[staging_half_]);
+  return static_cast<std::byte*>(staging_.view().data) +
+         static_cast<int64_t>(staging_half_) * kStagingHalfBytes;
+}
+
 StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(
     std::span<const MatrixSource> row_blocks, WeightFormat format, bool is_gated) {
-  if (format != WeightFormat::kCompute) {
-    return InvalidArgumentError(
-        "the cuda backend has no integer weights: serve without --quantization");
+  // In float32, for tests, all matrices are numbers.
+  if (format != WeightFormat::kCompute && dtype_ == DType::kBf16) {
+    ASSIGN_OR_RETURN(std::unique_ptr<PackedMatrix> coded,
+                     format == WeightFormat::kStored ? PackCoded(row_blocks, is_gated)
+                                                     : PackQuantized(row_blocks, format, is_gated));
+    if (coded != nullptr) return coded;
   }
   const StackedRows rows(row_blocks);
   const int64_t n = rows.rows(), k = rows.columns();
@@ -100,18 +110,13 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(
   }
 
   const int64_t row_bytes = k * SizeOf(dtype_);
-  const int64_t half_bytes = kStagingBytes / 2;
-  const int64_t rows_at_once = half_bytes / row_bytes;
+  const int64_t rows_at_once = kStagingHalfBytes / row_bytes;
   if (rows_at_once == 0) {
     return InvalidArgumentError("a matrix of " + std::to_string(k) + " columns is too wide");
   }
   for (int64_t begin = 0; begin < n; begin += rows_at_once) {
     const int64_t count = std::min(rows_at_once, n - begin);
-    // One half is filled while the other is copied.
-    staging_half_ = 1 - staging_half_;
-    auto* bytes = static_cast<std::byte*>(staging_.view().data) +
-                  static_cast<int64_t>(staging_half_) * half_bytes;
-    device_.WaitFor(staging_sent_[staging_half_]);
+    std::byte* const bytes = NextStagingHalf();
     const Tensor staged(bytes, dtype_, {count, k});
     for (int64_t i = 0; i < count; ++i) {
       rows.Read(begin + i, 0, k, dtype_, bytes + i * row_bytes);

@@ -48,12 +48,27 @@ class CudaBackend final : public Backend {
   StatusOr<std::unique_ptr<DeviceSampler>> MakeSampler(const DeviceSamplerLimits& limits) override;
 
  private:
+  static constexpr int64_t kStagingHalfBytes = int64_t{16} << 20;
+
   explicit CudaBackend(const CudaBackendOptions& options);
   Status Init(int device);
   StatusOr<std::unique_ptr<PackedMatrix>> PackRows(std::span<const MatrixSource> row_blocks,
                                                    WeightFormat format, bool is_gated);
+  // Null: the rows are no codes that kernels here take.
+  StatusOr<std::unique_ptr<PackedMatrix>> PackCoded(std::span<const MatrixSource> row_blocks,
+                                                    bool is_gated);
+  // Quantizes the rows in one of the integer formats first.
+  StatusOr<std::unique_ptr<PackedMatrix>> PackQuantized(std::span<const MatrixSource> row_blocks,
+                                                        WeightFormat format, bool is_gated);
+  // Allocates the part's memory and fills it from the rows of its sources.
+  Status FillCodes(std::span<const MatrixSource> sources, CodedPart* part);
+  // The half of the staging memory that may be filled, once it may.
+  std::byte* NextStagingHalf();
   // The next random matrix, in the first columns of this one.
   void FillRandom(const Tensor& matrix, int64_t columns);
+  // Random codes of one of the integer formats, with equal scales.
+  StatusOr<std::unique_ptr<PackedMatrix>> MakeRandomCodes(int64_t n, int64_t k, WeightFormat format,
+                                                          bool is_gated);
   bool UsesFlashInfer(const AttentionShape& shape) const;
   FlashInferShape FlashInferShapeOf(const AttentionShape& shape) const;
 

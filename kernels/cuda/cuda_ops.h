@@ -5,7 +5,7 @@
 // float32.
 // Thread: engine loop. Owns: device scratch.
 // KV layout: [block][kv_head][token][head_dim], K and V apart.
-// Matrices: [n, k] row-major, rows padded with zeros to 16 bytes.
+// Matrices: [n, k] row-major, rows padded with zeros to 16 bytes; or in codes (coded_layout.h).
 // Each kernel sums in its own order, so bits may differ between batch sizes.
 
 #include <cuda_runtime.h>
@@ -13,6 +13,7 @@
 #include <memory>
 #include <vector>
 
+#include "kernels/cuda/coded_layout.h"
 #include "kernels/cuda/cuda_device.h"
 #include "kernels/cuda/flashinfer/plan.h"
 #include "kernels/cuda/launch.h"
@@ -23,16 +24,52 @@ namespace tandem {
 
 inline constexpr int64_t kMaxCudaExperts = 1024;  // of a layer
 
+struct ExpertList;  // expert_rows.cuh
+
+// Rows of numbers of the compute type.
+struct DenseRows {
+  const void* data = nullptr;
+  int64_t stride = 0;  // elements
+  int64_t n = 0, k = 0;
+};
+
+// Rows of a matrix that are kept in codes of one layout.
+struct CodedPart {
+  CodedLayout layout;
+  int64_t first_row = 0;  // of the matrix
+  // Their scheme rounds activations to e4m3 as well.
+  bool has_float8_activations = false;
+  OwnedTensor memory;  // [layout.num_bytes()] i8
+  OwnedTensor order;   // [k] i32: the column of the matrix at each place; empty: the same
+
+  const uint8_t* codes() const { return static_cast<const uint8_t*>(memory.view().data); }
+  const int32_t* order_data() const { return static_cast<const int32_t*>(order.view().data); }
+};
+
+// Numbers, or codes in one or several parts.
 class CudaMatrix final : public PackedMatrix {
  public:
   CudaMatrix(int64_t k, bool is_gated, OwnedTensor memory)
       : PackedMatrix(memory.view().shape[0], k, is_gated), memory_(std::move(memory)) {}
-  int64_t num_bytes() const override { return memory_.view().NumBytes(); }
+  CudaMatrix(int64_t n, int64_t k, bool is_gated, std::vector<CodedPart> parts)
+      : PackedMatrix(n, k, is_gated), parts_(std::move(parts)) {}
+  int64_t num_bytes() const override {
+    int64_t bytes = memory_.view().NumBytes();
+    for (const CodedPart& part : parts_) {
+      bytes += part.memory.view().NumBytes() + part.order.view().NumBytes();
+    }
+    return bytes;
+  }
+  bool is_coded() const { return !parts_.empty(); }
+  const std::vector<CodedPart>& parts() const { return parts_; }
+  // Of numbers.
   int64_t stride() const { return memory_.view().row_stride; }  // elements
   const void* data() const { return memory_.view().data; }
+  DenseRows dense() const { return {.data = data(), .stride = stride(), .n = n(), .k = k()}; }
 
  private:
   OwnedTensor memory_;  // [n, stride]
+  std::vector<CodedPart> parts_;
 };
 
 // Some rows (query, head) of one request, for one KV head: row r of the request is head
@@ -81,6 +118,8 @@ class CudaOps final : public Ops {
   CudaOps(DType dtype, CudaDevice* device);  // borrows the device
   // Before the first op, once the device is open. RESOURCE_EXHAUSTED: pinned memory.
   Status Open();
+  // The same matrix as numbers.
+  StatusOr<std::unique_ptr<PackedMatrix>> ToNumbers(const CudaMatrix& coded);
   bool has_cublaslt() const { return cublaslt_ != nullptr; }
 
  private:
@@ -95,7 +134,7 @@ class CudaOps final : public Ops {
                       const Tensor& bias, LinearEpilogue epilogue, const Tensor& norm_weight,
                       float epsilon);
   // y = x W^T + bias, or y += it.
-  void Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& weight, const Tensor& bias,
+  void Multiply(const Tensor& y, const Tensor& x, const DenseRows& weight, const Tensor& bias,
                 bool accumulate);
   // y = x W^T + bias, of a gate's matrix, too.
   void MultiplyUngated(const Tensor& y, const Tensor& x, const CudaMatrix& weight,
@@ -104,6 +143,24 @@ class CudaOps final : public Ops {
   // y += what the rows' pairs make of x. experts: null where there is one matrix.
   void AddPairs(const Tensor& y, const Tensor& x, const AdapterRows& adapters,
                 const ExpertPairs* experts);
+  // Linear of a matrix in codes.
+  void MultiplyCoded(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
+                     const Tensor& bias, LinearEpilogue epilogue);
+  void MultiplyPart(const Tensor& y, const Tensor& x, const CodedPart& part, const Tensor& bias,
+                    bool accumulate);
+  // Rounds x to e4m3 too, and multiplies by cuBLASLt. False: it cannot, and nothing was done.
+  bool MultiplyFloat8(const Tensor& y, const Tensor& x, const CodedPart& part, const Tensor& bias,
+                      bool accumulate);
+  // x with its columns in the part's order; x itself where that is the same. Empty: no memory.
+  Tensor InOrder(const Tensor& x, const CodedPart& part);
+  void MultiplyCodedExperts(const Tensor& out, const Tensor& x, const CodedPart& shape,
+                            const ExpertList& experts, int64_t num_chosen, const Tensor& bias);
+  // y += bias, row by row.
+  void AddBias(const Tensor& y, const Tensor& bias);
+  void EmbedCoded(const Tensor& out, const Tensor& ids, const CudaMatrix& table, float scale);
+  // out[i, :] = rows [first, first + out.rows()) of the part, as numbers; their columns in the
+  // order of the matrix, or of the part.
+  void Expand(const Tensor& out, const CodedPart& part, int64_t first, bool in_order);
   // Whether one launch multiplies for all experts, so that the host need not know their rows.
   bool IsForExpertKernels(int64_t num_pairs, int64_t num_experts) const;
   void MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
@@ -134,6 +191,10 @@ class CudaOps final : public Ops {
   OwnedTensor normed_;                  // the normalised input of RmsNormLinear
   OwnedTensor ungated_;                 // a product before its gate is applied
   OwnedTensor pair_sums_;               // [T, ranks] f32: x A^T of each row
+  OwnedTensor expanded_;                // rows of a matrix in codes, as numbers
+  OwnedTensor ordered_;                 // x with its columns in the order of a part
+  OwnedTensor float8_x_;                // x in e4m3
+  OwnedTensor float8_scales_;           // of the rows of x
   OwnedTensor expert_begin_;            // pinned, ExpertPairs::begin if the host needs it
   int64_t expert_begin_copied_ = 0;     // mark: the copy is done
   std::vector<OwnedTensor> outgrown_;   // scratch that captured ops may still name

@@ -93,6 +93,34 @@ __device__ inline void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4
 #endif
 }
 
+// Pairs of bf16 in one word, the first one in the lower half: a * b + c, rounded once.
+__device__ inline unsigned FusePairs(unsigned a, unsigned b, unsigned c) {
+#ifdef __CUDACC__
+  unsigned result;
+  asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
+  return result;
+#else
+  const auto half = [&](int shift) {
+    const auto number = [shift](unsigned pair) {
+      return std::bit_cast<float>((pair >> shift & 0xffff) << 16);
+    };
+    return unsigned{ToBf16(number(a) * number(b) + number(c)).bits} << shift;
+  };
+  return half(0) | half(16);
+#endif
+}
+
+// A number in f16.
+__device__ inline float LoadHalf(const uint16_t* x) {
+#ifdef __CUDACC__
+  float result;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(result) : "h"(*x));
+  return result;
+#else
+  return HalfToFloat(*x);
+#endif
+}
+
 template <int kWidth = kWarpSize>
 __device__ inline float WarpSum(float value) {
 #pragma unroll

@@ -5,9 +5,11 @@
 // Linear: a block here reads its weights again for every kMostRows rows.
 
 #include <algorithm>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/cuda_backend.h"
+#include "kernels/cuda/expert_rows.cuh"
 #include "kernels/cuda/launch.h"
 #include "kernels/cuda/skinny_linear.cuh"
 #include "kernels/cuda/tensor_core_linear.cuh"
@@ -17,27 +19,6 @@ namespace {
 
 constexpr int kMostTiles = 4;
 constexpr int kMostRows = kMostTiles * kTileRows;
-
-// Where a block finds its expert, all on the device.
-struct ExpertList {
-  const int32_t* chosen;
-  const int32_t* begin;
-  const void* const* matrices;
-};
-
-// run(first row, number of rows, matrix, expert), for each kRows rows or fewer of the block's
-// expert.
-template <int kRows, class T, class F>
-__device__ inline void ForEachRows(const ExpertList& experts, F run) {
-  const int32_t expert = experts.chosen[blockIdx.y];
-  if (expert < 0) return;
-  const auto* matrix = static_cast<const T*>(experts.matrices[expert]);
-  const int64_t end = experts.begin[expert + 1];
-  for (int64_t row = experts.begin[expert]; row < end; row += kRows) {
-    run(row, end - row < kRows ? end - row : kRows, matrix, expert);
-    __syncthreads();  // all threads have read shared memory
-  }
-}
 
 template <bool kGated>
 __global__ void __launch_bounds__(kSkinnyThreads)
@@ -102,10 +83,35 @@ void LaunchExperts(OverlappingStream stream, Kernel* kernel, T* out, const T* x,
 
 }  // namespace
 
+namespace {
+
+bool HaveOneLayout(const std::vector<std::unique_ptr<PackedMatrix>>& experts) {
+  const auto parts = [](const std::unique_ptr<PackedMatrix>& expert) {
+    return std::span(static_cast<const CudaMatrix&>(*expert).parts());
+  };
+  return !experts.empty() && parts(experts[0]).size() == 1 &&
+         std::all_of(experts.begin(), experts.end(), [&](const auto& expert) {
+           return parts(expert).size() == 1 && parts(expert)[0].order.view().empty() &&
+                  parts(expert)[0].layout == parts(experts[0])[0].layout;
+         });
+}
+
+}  // namespace
+
 StatusOr<std::unique_ptr<PackedExperts>> CudaBackend::PackExperts(
     std::vector<std::unique_ptr<PackedMatrix>> experts) {
+  // One kernel reads all, so they have one form.
+  const bool is_coded = HaveOneLayout(experts);
   std::vector<const void*> matrices;
-  for (const auto& expert : experts) {
+  for (auto& expert : experts) {
+    const auto& matrix = static_cast<const CudaMatrix&>(*expert);
+    if (is_coded) {
+      matrices.push_back(matrix.parts()[0].codes());
+      continue;
+    }
+    if (matrix.is_coded()) {
+      ASSIGN_OR_RETURN(expert, ops_.ToNumbers(matrix));
+    }
     matrices.push_back(static_cast<const CudaMatrix&>(*expert).data());
   }
   constexpr int64_t kWords = sizeof(void*) / sizeof(int32_t);
@@ -165,6 +171,14 @@ void CudaOps::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedEx
   const ExpertList list = {.chosen = pairs.chosen.Data<int32_t>(),
                            .begin = pairs.begin.Data<int32_t>(),
                            .matrices = packed.addresses()};
+  if (shape.is_coded()) {
+    const Tensor y = is_gated ? Scratch(&ungated_, dtype_, x.rows(), shape.n()) : out;
+    if (y.empty()) return;
+    MultiplyCodedExperts(y, x, shape.parts()[0], list, num_chosen, bias);
+    if (epilogue == LinearEpilogue::kSiluAndMul) SiluAndMul(out, y);
+    if (epilogue == LinearEpilogue::kGeluAndMul) GeluAndMul(out, y);
+    return;
+  }
   SkinnyArgs args = {.linear = {.x_stride = x.row_stride,
                                 .weight_stride = shape.stride(),
                                 .out_stride = out.row_stride,

@@ -133,9 +133,10 @@ void CudaOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatrix& w
                        const Tensor& bias, LinearEpilogue epilogue) {
   if (x.rows() == 0) return;
   const auto& matrix = static_cast<const CudaMatrix&>(weight);
+  if (matrix.is_coded()) return MultiplyCoded(out, x, matrix, bias, epilogue);
   if (IsSkinny(x.rows())) return MultiplySkinny(out, x, matrix, bias, epilogue, {}, 0);
   if (!IsGate(epilogue)) {
-    return Multiply(out, x, matrix, bias, epilogue == LinearEpilogue::kAddResidual);
+    return Multiply(out, x, matrix.dense(), bias, epilogue == LinearEpilogue::kAddResidual);
   }
   const Tensor gate_up = Scratch(&ungated_, dtype_, x.rows(), matrix.n());
   if (gate_up.empty()) return;
@@ -145,10 +146,11 @@ void CudaOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatrix& w
 
 void CudaOps::MultiplyUngated(const Tensor& y, const Tensor& x, const CudaMatrix& weight,
                               const Tensor& bias) {
+  if (weight.is_coded()) return MultiplyCoded(y, x, weight, bias, LinearEpilogue::kStore);
   if (IsSkinny(x.rows())) {
     return MultiplySkinny(y, x, weight, bias, LinearEpilogue::kStore, {}, 0);
   }
-  Multiply(y, x, weight, bias, /*accumulate=*/false);
+  Multiply(y, x, weight.dense(), bias, /*accumulate=*/false);
 }
 
 void CudaOps::Gate(const Tensor& out, const Tensor& gate_up, LinearEpilogue epilogue) {
@@ -162,9 +164,10 @@ void CudaOps::DoRmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& 
   if (x.rows() == 0) return;
   const int64_t width = kRowAlign / SizeOf(dtype_);
   const int64_t normed_bytes = x.rows() * (weight.k() + width - 1) / width * kRowAlign;
-  if (IsSkinny(x.rows()) && x.rows() <= kPlainRows && normed_bytes <= kNormedBytes) {
-    return MultiplySkinny(out, x, static_cast<const CudaMatrix&>(weight), bias, epilogue,
-                          norm_weight, epsilon);
+  const auto& matrix = static_cast<const CudaMatrix&>(weight);
+  if (!matrix.is_coded() && IsSkinny(x.rows()) && x.rows() <= kPlainRows &&
+      normed_bytes <= kNormedBytes) {
+    return MultiplySkinny(out, x, matrix, bias, epilogue, norm_weight, epsilon);
   }
   const Tensor normed = Scratch(&normed_, dtype_, x.rows(), weight.k());
   if (normed.empty()) return;
@@ -209,18 +212,18 @@ void CudaOps::MultiplySkinny(const Tensor& out, const Tensor& x, const CudaMatri
   });
 }
 
-void CudaOps::Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& matrix,
+void CudaOps::Multiply(const Tensor& y, const Tensor& x, const DenseRows& weight,
                        const Tensor& bias, bool accumulate) {
   const LinearArgs args = {.x_stride = x.row_stride,
-                           .weight_stride = matrix.stride(),
+                           .weight_stride = weight.stride,
                            .out_stride = y.row_stride,
                            .m = x.rows(),
-                           .n = matrix.n(),
-                           .k = matrix.k(),
+                           .n = weight.n,
+                           .k = weight.k,
                            .bias = bias.empty() ? nullptr : bias.Data<float>(),
                            .accumulate = accumulate};
   WithTypes(y, x, [&]<class Out, class T>(Out* out_data, const T* x_data) {
-    const auto* w = static_cast<const T*>(matrix.data());
+    const auto* w = static_cast<const T*>(weight.data);
     const GemmTask task = {.x = x_data,
                            .x_stride = args.x_stride,
                            .weight = w,
@@ -238,11 +241,15 @@ void CudaOps::Multiply(const Tensor& y, const Tensor& x, const CudaMatrix& matri
       Launch(queue(), grid, kTileThreads, TileKernel<Out, T>, out_data, x_data, w, args);
       return;
     }
-    if (args.bias != nullptr) {
-      const dim3 grid(static_cast<unsigned>(args.m), Blocks(args.n, kBiasThreads));
-      Launch(queue(), grid, kBiasThreads, AddBiasKernel<Out>, out_data, args.out_stride, args.bias,
-             args.n);
-    }
+    if (!bias.empty()) AddBias(y, bias);
+  });
+}
+
+void CudaOps::AddBias(const Tensor& y, const Tensor& bias) {
+  WithType(y, [&]<class Out>(Out* out) {
+    const dim3 grid(static_cast<unsigned>(y.rows()), Blocks(y.RowSize(), kBiasThreads));
+    Launch(queue(), grid, kBiasThreads, AddBiasKernel<Out>, out, y.row_stride,
+           static_cast<const float*>(bias.Data<float>()), y.RowSize());
   });
 }
 

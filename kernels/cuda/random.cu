@@ -1,5 +1,5 @@
-// Random matrices, drawn on the device: number i of a matrix (row by row, without the rows'
-// padding) is word i % 4 of Philox at (seed, i / 4, number of the matrix).
+// Random matrices, and random codes, drawn on the device: number i of a matrix (row by row, without
+// the rows' padding) is word i % 4 of Philox at (seed, i / 4, number of the matrix).
 
 #include <algorithm>
 #include <cmath>
@@ -7,7 +7,9 @@
 #include "common/random.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/quantization.h"
 
 namespace tandem {
 namespace {
@@ -33,7 +35,57 @@ __global__ void RandomKernel(T* out, int64_t stride, int64_t columns, int64_t co
   }
 }
 
+__global__ void RandomBitsKernel(uint32_t* out, int64_t count, uint64_t seed, uint64_t matrix) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t group = int64_t{blockIdx.x} * kThreads + threadIdx.x; group * kWords < count;
+       group += step) {
+    const std::array<uint32_t, 4> words = Philox4x32(seed, static_cast<uint64_t>(group), matrix);
+#pragma unroll
+    for (int64_t w = 0; w < kWords; ++w) {
+      if (group * kWords + w < count) out[group * kWords + w] = words[static_cast<size_t>(w)];
+    }
+  }
+}
+
+__global__ void FillKernel(float* out, int64_t count, float value) {
+  const int64_t step = int64_t{gridDim.x} * kThreads;
+  for (int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x; i < count; i += step) {
+    out[i] = value;
+  }
+}
+
 }  // namespace
+
+StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::MakeRandomCodes(int64_t n, int64_t k,
+                                                                     WeightFormat format,
+                                                                     bool is_gated) {
+  constexpr float kDeviationOf4Bits = 4.61f, kDeviationOf8Bits = 73.9f;  // of uniform codes
+  const int64_t group = GroupSize(format) == 0 ? (k + 63) / 64 * 64 : GroupSize(format);
+  const bool is_int8 = format == WeightFormat::kInt8;
+  std::vector<CodedPart> parts(1);
+  CodedPart& part = parts[0];
+  part.layout = {.kind = is_int8 ? CodedKind::kBytes : CodedKind::kNibbles,
+                 .scales = GroupScales::kFloat,
+                 .zero = is_int8 ? 128 : 8,
+                 .block_size = static_cast<int32_t>(group),
+                 .group_size = static_cast<int32_t>(group),
+                 .num_rows = n,
+                 .num_columns = k};
+  const CodedLayout& layout = part.layout;
+  const int64_t num_bytes = layout.num_bytes();
+  ASSIGN_OR_RETURN(part.memory, AllocateDevice(DType::kI8, {&num_bytes, 1}, device_.stream()));
+  auto* const memory = static_cast<std::byte*>(part.memory.view().data);
+  const auto grid = static_cast<unsigned>(kBlocksPerMultiprocessor * device_.num_multiprocessors());
+  const int64_t code_bytes = layout.num_tiles() * layout.code_bytes();
+  Launch(device_.stream(), grid, kThreads, RandomBitsKernel, reinterpret_cast<uint32_t*>(memory),
+         code_bytes / int64_t{sizeof(uint32_t)}, random_->seed, num_random_matrices_++);
+  Launch(device_.stream(), grid, kThreads, FillKernel,
+         reinterpret_cast<float*>(memory + code_bytes),
+         (num_bytes - code_bytes) / int64_t{sizeof(float)},
+         random_->deviation / (is_int8 ? kDeviationOf8Bits : kDeviationOf4Bits));
+  return std::unique_ptr<PackedMatrix>(
+      std::make_unique<CudaMatrix>(n, k, is_gated, std::move(parts)));
+}
 
 void CudaBackend::FillRandom(const Tensor& matrix, int64_t columns) {
   const int64_t count = matrix.rows() * columns;

@@ -38,6 +38,7 @@ __global__ void GatherRowsKernel(T* out, int64_t out_stride, const T* x, int64_t
 void CudaOps::DoEmbedding(const Tensor& out, const Tensor& ids, const PackedMatrix& table,
                           float scale) {
   const auto& matrix = static_cast<const CudaMatrix&>(table);
+  if (matrix.is_coded()) return EmbedCoded(out, ids, matrix, scale);
   const auto launch = [&]<class T>(const T* data) {
     Launch(queue(), static_cast<unsigned>(ids.rows()), kThreads, EmbeddingKernel<T>,
            out.Data<float>(), out.row_stride, ids.Data<int32_t>(), data, matrix.stride(),

@@ -67,7 +67,16 @@ StatusOr<Library> OpenLibrary() {
     CHECK(cublas_status == CUBLAS_STATUS_SUCCESS) << #expression << ": status " << cublas_status; \
   } while (false)
 
-cudaDataType_t TypeOf(DType dtype) { return dtype == DType::kBf16 ? CUDA_R_16BF : CUDA_R_32F; }
+cudaDataType_t TypeOf(DType dtype) {
+  return dtype == DType::kI8 ? CUDA_R_8F_E4M3 : dtype == DType::kBf16 ? CUDA_R_16BF : CUDA_R_32F;
+}
+
+// Scales of rows came with CUDA 12.9.
+#if CUBLAS_VER_MAJOR > 12 || (CUBLAS_VER_MAJOR == 12 && CUBLAS_VER_MINOR >= 9)
+#define TANDEM_HAS_ROW_SCALES 1
+#else
+#define TANDEM_HAS_ROW_SCALES 0
+#endif
 
 class OpenedCublasLt final : public CublasLt {
  public:
@@ -85,6 +94,7 @@ class OpenedCublasLt final : public CublasLt {
   }
 
   bool TryGemm(const GemmTask& task) override {
+    if (task.in == DType::kI8 && !TANDEM_HAS_ROW_SCALES) return false;
     // cuBLASLt's matrices are column-major: out^T [n, m] = (W^T)^T [n, k] x^T [k, m].
     cublasLtMatmulDesc_t desc = nullptr;
     CHECK_CUBLAS(library_.desc_create(&desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
@@ -92,6 +102,7 @@ class OpenedCublasLt final : public CublasLt {
     CHECK_CUBLAS(
         library_.desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSA, &transpose, sizeof transpose));
     CHECK_CUBLAS(library_.desc_set(desc, CUBLASLT_MATMUL_DESC_TRANSB, &keep, sizeof keep));
+    if (task.in == DType::kI8) SetRowScales(task, desc);
     const auto layout = [&](DType dtype, int64_t rows, int64_t columns, int64_t stride) {
       cublasLtMatrixLayout_t result = nullptr;
       CHECK_CUBLAS(library_.layout_create(&result, TypeOf(dtype), static_cast<uint64_t>(rows),
@@ -115,6 +126,20 @@ class OpenedCublasLt final : public CublasLt {
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, out;
   };
+
+  void SetRowScales([[maybe_unused]] const GemmTask& task,
+                    [[maybe_unused]] cublasLtMatmulDesc_t desc) {
+#if TANDEM_HAS_ROW_SCALES
+    const auto set = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+      CHECK_CUBLAS(library_.desc_set(desc, attribute, &value, sizeof value));
+    };
+    const cublasLtMatmulMatrixScale_t mode = CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, mode);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, mode);
+    set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, task.weight_scales);
+    set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, task.x_scales);
+#endif
+  }
 
   bool TryRun(const Call& call) {
     const GemmTask& task = call.task;

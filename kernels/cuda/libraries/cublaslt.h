@@ -14,7 +14,7 @@
 
 namespace tandem {
 
-// out[m, n] = x[m, k] W[n, k]^T (+ out).
+// out[m, n] = x[m, k] W[n, k]^T (+ out). Of kI8, e4m3: each row of x and of W times its scale.
 struct GemmTask {
   const void* x = nullptr;
   int64_t x_stride = 0;
@@ -25,7 +25,9 @@ struct GemmTask {
   int64_t m = 0, n = 0, k = 0;
   DType in = DType::kBf16;  // of x and weight
   DType out_dtype = DType::kBf16;
-  bool accumulate = false;  // add to `out`
+  bool accumulate = false;               // add to `out`
+  const float* x_scales = nullptr;       // [m], of kI8
+  const float* weight_scales = nullptr;  // [n]
 };
 
 class CublasLt {

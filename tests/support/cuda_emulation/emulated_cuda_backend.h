@@ -20,6 +20,11 @@ int64_t NumEmulatedKernels();
 // After num_allocations more of device or pinned memory, all fail; nullopt: none does.
 void EndEmulatedMemoryAfter(std::optional<int64_t> num_allocations);
 
+// Whether backends that are made from now on have cuBLASLt (by default not), and how many products
+// it was given.
+void SetEmulatedCublasLt(bool is_installed);
+int64_t NumEmulatedGemms();
+
 // True: the emulated device runs plain loops in place of FlashInfer's kernels.
 bool HasEmulatedFlashInfer();
 

@@ -579,7 +579,7 @@ TEST_CASE("engine config: a quantized checkpoint is kept as it is, but for --qua
   CHECK(Setup({"m", "--device", "cpu"}, model).formats.layers == WeightFormat::kStored);
   CHECK(Setup({"m", "--device", "cpu"}, model).formats.embedding == WeightFormat::kStored);
   CHECK(Setup({"m", "--device", "reference"}, model).formats.layers == WeightFormat::kStored);
-  CHECK(Setup({"m", "--device", "cuda"}, model).formats.layers == WeightFormat::kCompute);
+  CHECK(Setup({"m", "--device", "cuda"}, model).formats.layers == WeightFormat::kStored);
   CHECK(Setup({"m", "-q", "none"}, model).formats.layers == WeightFormat::kCompute);
   CHECK(Setup({"m", "-q", "int8"}, model).formats.layers == WeightFormat::kInt8);
 }
