@@ -120,10 +120,11 @@ echo "the $programs programs with the $loader C library: $(tail -n 1 "$log")" | 
 run "ops against the reference" 60 kernels start "$bin/gpu_kernels_$device"
 run "golden models, graphs against eager steps" 45 golden start "$bin/gpu_golden_$device"
 if [ $device = emulated ]; then
-  run "figures" 70 figures-tiny start "$bin/gpu_figures_emulated" --tiny --json="$out/figures-tiny.json" attention tiny
+  run "figures" 70 figures-tiny start "$bin/gpu_figures_emulated" --tiny --json="$out/figures-tiny.json" attention products tiny tiny-int4
 else
   run "attention alone, by each backend" 30 figures-attention start "$bin/gpu_figures_cuda" --json="$out/figures-attention.json" attention
-  for shape in 0.6b 8b 1b; do
+  run "products with matrices in codes" 30 figures-products start "$bin/gpu_figures_cuda" --json="$out/figures-products.json" products
+  for shape in 0.6b 8b 8b-int4 1b; do
     run "figures of $shape" 70 "figures-$shape" start "$bin/gpu_figures_cuda" --json="$out/figures-$shape.json" $shape
   done
 fi

@@ -2,7 +2,8 @@
 // with graphs and without, and a mixed load through the scheduler.
 //
 //   gpu_figures_cuda --probe                         prints what the device is; exit status 1: none
-//   gpu_figures_cuda --json=FILE [--tiny] SHAPE ...  0.6b, 1b, 8b, tiny, attention
+//   gpu_figures_cuda --json=FILE [--tiny] SHAPE ...  0.6b, 1b, 8b, tiny, with -int4 or -int8 for
+//                                                    weights in codes; attention, products
 //
 // Shares are of the ceilings measured in the same run: decode of the copy bandwidth, prefill of the
 // rate of a large product. Times are medians of steps on the host's clock, sampling included;
@@ -29,6 +30,7 @@
 #include "engine_core/models/registry.h"
 #include "engine_core/scheduler/scheduler.h"
 #include "tests/gpu/attention_figures.h"
+#include "tests/gpu/product_figures.h"
 
 namespace tandem {
 namespace {
@@ -192,13 +194,26 @@ Ceilings MeasureCeilings(const Options& options, Report* report) {
 }
 
 struct Bench {
+  std::string name;
+  WeightFormats formats;
   ModelConfig config;
   ExecutorLimits limits;
   std::unique_ptr<ModelRunner> runner;
 };
 
-Bench MakeBench(const Options& options, const ModelShape& shape, Report* report) {
+// "8b-int4": the shape 8b with matrices in codes of 4 bits.
+std::string ShapeOf(const std::string& name) { return name.substr(0, name.find("-int")); }
+WeightFormats FormatsOf(const std::string& name) {
+  return WeightFormatsOf(name.ends_with("-int4")   ? "int4-g128"
+                         : name.ends_with("-int8") ? "int8"
+                                                   : "none");
+}
+
+Bench MakeBench(const Options& options, const ModelShape& shape, const std::string& name,
+                Report* report) {
   Bench bench;
+  bench.name = name;
+  bench.formats = FormatsOf(name);
   bench.config = ParseModelConfig(shape.config, "").value();
   bench.limits = {.num_blocks = options.is_tiny ? 64 : 256 * 2048 / kBlockSize + 1,
                   .block_size = kBlockSize,
@@ -214,17 +229,18 @@ Bench MakeBench(const Options& options, const ModelShape& shape, Report* report)
   std::unique_ptr<Backend> backend = MakeBackend(options);
   double begin = Now();
   ShapesAlone weights;
-  auto model = LoadModel({bench.config, ModelLimitsOf(bench.limits), weights, *backend});
+  auto model =
+      LoadModel({bench.config, ModelLimitsOf(bench.limits), weights, *backend, bench.formats});
   CHECK(model.ok()) << model.status().ToString();
   backend->device().WaitFor(backend->device().SetMark());
-  report->Add(std::string(shape.name) + " random weights made", Now() - begin, "s");
+  report->Add(name + " random weights made", Now() - begin, "s");
   auto runner = ModelRunner::CreateWithoutCache(std::move(backend), *std::move(model), bench.config,
                                                 runner_options);
   CHECK(runner.ok()) << runner.status().ToString();
   bench.runner = *std::move(runner);
   begin = Now();
   CHECK(bench.runner->RunFirstSteps().ok());
-  report->Add(std::string(shape.name) + " first steps, of up to " +
+  report->Add(name + " first steps, of up to " +
                   std::to_string(bench.limits.max_num_batched_tokens) + " tokens",
               Now() - begin, "s");
   while (!bench.runner->AllocateKvCache(bench.limits.num_blocks, bench.limits.max_model_len).ok()) {
@@ -237,9 +253,8 @@ Bench MakeBench(const Options& options, const ModelShape& shape, Report* report)
     std::printf("no graphs: %s\n", captured.ToString().c_str());
     bench.runner->DropGraphs();
   }
-  report->Add(
-      std::string(shape.name) + " graphs captured: " + std::to_string(bench.runner->num_graphs()),
-      Now() - begin, "s");
+  report->Add(name + " graphs captured: " + std::to_string(bench.runner->num_graphs()),
+              Now() - begin, "s");
   return bench;
 }
 
@@ -335,10 +350,16 @@ double BodyParameters(const ModelConfig& c) {
          (2 * q + 2 * kv + 3 * static_cast<double>(c.intermediate_size));
 }
 
+double BytesOf(WeightFormat format) {
+  return format == WeightFormat::kInt4Group128 ? 4.25 / 8 : format == WeightFormat::kInt8 ? 1 : 2;
+}
+
 // Bytes that a decode step reads.
-double StepBytes(const ModelConfig& c, int32_t num_requests, int32_t context) {
+double StepBytes(const ModelConfig& c, WeightFormats formats, int32_t num_requests,
+                 int32_t context) {
   const double weights =
-      2 * (BodyParameters(c) + static_cast<double>(c.vocab_size * c.hidden_size));
+      BytesOf(formats.layers) * BodyParameters(c) +
+      BytesOf(formats.embedding) * static_cast<double>(c.vocab_size * c.hidden_size);
   const double kv = 4.0 * static_cast<double>(c.num_layers * c.num_kv_heads * c.head_dim);
   return weights + kv * num_requests * context;
 }
@@ -349,9 +370,8 @@ void ReportIdle(const std::string& of, const DeviceTimes& times, Report* report)
               "us", times.idle_share());
 }
 
-void MeasureDecode(const Options& options, const ModelShape& shape, const Ceilings& ceilings,
-                   Bench* bench, Report* report) {
-  const std::string name(shape.name);
+void MeasureDecode(const Options& options, const Ceilings& ceilings, Bench* bench, Report* report) {
+  const std::string& name = bench->name;
   const std::string mode = bench->runner->num_graphs() > 0 ? " graph" : " eager";
   const int num_steps = options.is_tiny ? 3 : 60;
   const std::vector<int32_t> batches =
@@ -365,7 +385,8 @@ void MeasureDecode(const Options& options, const ModelShape& shape, const Ceilin
       steps.Decode(3);
       bench->runner->StartClock();
       const Steps::StepTimes times = steps.Decode(num_steps);
-      const double floor = StepBytes(bench->config, batch, context) / ceilings.bytes_per_second;
+      const double floor =
+          StepBytes(bench->config, bench->formats, batch, context) / ceilings.bytes_per_second;
       const std::string row = name + " decode B=" + std::to_string(batch) + " ctx " +
                               std::to_string(context) + mode + (is_random ? " top_p" : "");
       report->Add(row, times.step * 1e3, "ms", floor / times.step);
@@ -376,8 +397,8 @@ void MeasureDecode(const Options& options, const ModelShape& shape, const Ceilin
 }
 
 // Whole prompts in one step; a single run if that takes long.
-void MeasurePrefill(const Options& options, const ModelShape& shape, const Ceilings& ceilings,
-                    Bench* bench, Report* report) {
+void MeasurePrefill(const Options& options, const Ceilings& ceilings, Bench* bench,
+                    Report* report) {
   const ModelConfig& c = bench->config;
   struct Prompts {
     int32_t count, length;
@@ -394,15 +415,15 @@ void MeasurePrefill(const Options& options, const ModelShape& shape, const Ceili
         static_cast<double>(count) * length *
         (2 * BodyParameters(c) +
          2.0 * static_cast<double>(c.num_layers * c.num_heads * c.head_dim) * length);
-    report->Add(std::string(shape.name) + " prefill of " + std::to_string(count) + " x " +
-                    std::to_string(length),
-                seconds * 1e3, "ms", flops / ceilings.flops / seconds);
+    report->Add(
+        bench->name + " prefill of " + std::to_string(count) + " x " + std::to_string(length),
+        seconds * 1e3, "ms", flops / ceilings.flops / seconds);
   }
 }
 
 // Requests with prompts and outputs of 100 to 1024 tokens, all submitted at once, through the
 // scheduler.
-void MeasureMixed(const Options& options, const ModelShape& shape, Bench* bench, Report* report) {
+void MeasureMixed(const Options& options, Bench* bench, Report* report) {
   const int num_requests = options.is_tiny ? 6 : 256;
   const int low = options.is_tiny ? 4 : 100, high = options.is_tiny ? 20 : 1024;
   KvCacheManager cache(CacheWithLimits({}, bench->limits));
@@ -451,10 +472,10 @@ void MeasureMixed(const Options& options, const ModelShape& shape, Bench* bench,
     for (ClientMessage& message : messages) outputs.Recycle(std::move(message.outputs));
   }
   const std::string row =
-      std::string(shape.name) + " mixed load of " + std::to_string(num_requests) + " requests";
+      bench->name + " mixed load of " + std::to_string(num_requests) + " requests";
   report->Add(row, static_cast<double>(num_tokens) / (Now() - begin), "tokens/s");
   ReportIdle(row, bench->runner->device_times(), report);
-  report->Add(std::string(shape.name) + " of these, steps that overlapped",
+  report->Add(bench->name + " of these, steps that overlapped",
               static_cast<double>(bench->runner->num_overlapped()), "steps");
 }
 
@@ -495,6 +516,16 @@ void MeasureAttentionBackends(const Options& options, const Ceilings& ceilings, 
   }
 }
 
+// Of few rows the share is of the time that reading the matrix takes, of many that of the product.
+void MeasureProductsOfCodes(const Options& options, const Ceilings& ceilings, Report* report) {
+  const auto backend = MakeCudaBackend({.num_threads = options.is_tiny ? 1 : 4}).value();
+  for (const ProductFigure& figure : MeasureProducts(backend.get(), options.is_tiny)) {
+    const double floor =
+        std::max(figure.bytes / ceilings.bytes_per_second, figure.flops / ceilings.flops);
+    report->Add(figure.name, figure.seconds * 1e6, "us", floor / figure.seconds);
+  }
+}
+
 int Run(const Options& options) {
   Report report(options.json);
   const Ceilings ceilings = MeasureCeilings(options, &report);
@@ -503,19 +534,23 @@ int Run(const Options& options) {
       MeasureAttentionBackends(options, ceilings, &report);
       continue;
     }
-    const ModelShape* shape = FindShape(name);
+    if (name == "products") {
+      MeasureProductsOfCodes(options, ceilings, &report);
+      continue;
+    }
+    const ModelShape* shape = FindShape(ShapeOf(name));
     if (shape == nullptr) {
       std::fprintf(stderr, "unknown shape %s\n", name.c_str());
       return 2;
     }
-    Bench bench = MakeBench(options, *shape, &report);
+    Bench bench = MakeBench(options, *shape, name, &report);
     if (bench.runner->num_graphs() > 0) {
-      MeasureDecode(options, *shape, ceilings, &bench, &report);
-      if (name == "0.6b" || options.is_tiny) MeasureMixed(options, *shape, &bench, &report);
+      MeasureDecode(options, ceilings, &bench, &report);
+      if (name == "0.6b" || options.is_tiny) MeasureMixed(options, &bench, &report);
     }
-    MeasurePrefill(options, *shape, ceilings, &bench, &report);
+    MeasurePrefill(options, ceilings, &bench, &report);
     bench.runner->DropGraphs();
-    MeasureDecode(options, *shape, ceilings, &bench, &report);
+    MeasureDecode(options, ceilings, &bench, &report);
   }
   return report.is_written() ? 0 : 1;
 }
@@ -541,7 +576,9 @@ int main(int argc, char** argv) {
     }
   }
   if (options.json.empty() || options.shapes.empty()) {
-    std::fprintf(stderr, "usage: --json=FILE [--tiny] SHAPE ... (0.6b, 1b, 8b, tiny, attention)\n");
+    std::fprintf(stderr,
+                 "usage: --json=FILE [--tiny] SHAPE ... (0.6b, 1b, 8b, tiny, 8b-int4 ..., "
+                 "attention, products)\n");
     return 2;
   }
   return tandem::Run(options);
