@@ -31,24 +31,36 @@ class Side:
 
 
 def preset_sides(options, model):
-    """Sides of one model folder: ours in each requested quantization, and the peers whose programs were given."""
+    """Sides of one model folder: ours in each requested quantization or of each GGUF file, and the peers whose programs were
+    given."""
     context, slots, threads = options.context, options.slots, options.threads
     lora = ["--enable-lora", "--max-lora-rank", 64, "--lora-modules", f"adapter={options.adapter.resolve()}"] if options.adapter else []
     served_as = "adapter" if options.adapter else ""
     sides = []
-    for quantization in options.quantization:
-        name = "tandem" if quantization == "none" else f"tandem-{quantization}"
-        command = [str(options.bin / "tandem"), "serve", str(model), "--host", "127.0.0.1", "--port", "{port}",
+
+    def add_ours(name, served, *flags):
+        command = [str(options.bin / "tandem"), "serve", str(served), "--host", "127.0.0.1", "--port", "{port}",
                    "--max-model-len", context, "--max-num-seqs", slots, "--threads", threads,
-                   "--kv-cache-memory-bytes", options.kv_bytes, "--disable-uvicorn-access-log"]
-        if quantization != "none":
-            command += ["--quantization", quantization]
+                   "--kv-cache-memory-bytes", options.kv_bytes, "--disable-uvicorn-access-log", *flags]
         sides.append(Side(name, command + lora + options.tandem_flags, served_as=served_as))
+
+    files = {kind: model.parent / f"{model.name}-{kind}.gguf" for kind in options.gguf}
+    if options.same_file:
+        for kind, path in files.items():
+            if path.exists():
+                add_ours(f"tandem-{kind}", path)
+    else:
+        for quantization in options.quantization:
+            if quantization == "none":
+                add_ours("tandem", model)
+            else:
+                add_ours(f"tandem-{quantization}", model, "--quantization", quantization)
     ours = {side.name for side in sides}
     if options.llama_server:
-        for kind in options.gguf:
-            path = model.parent / f"{model.name}-{kind}.gguf"
+        for kind, path in files.items():
             against = {"q8_0": "tandem-int8", "q4_0": "tandem-int4"}.get(kind, "tandem")
+            if options.same_file:
+                against = f"tandem-{kind}"
             if not path.exists() or against not in ours:
                 print(f"no side llama-{kind}: needs {path} and {against}", flush=True)
                 continue

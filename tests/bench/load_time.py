@@ -4,8 +4,9 @@
   TANDEM_BIN_DIR=build/release/bin tests/bench/load_time.py MODEL [--rounds 5] [-- flags of tandem serve]
 
 The files are read once first, so that they come from the page cache. Wall time covers the whole start;
-CPU time, peak memory and the two times from the log are the engine core's. Packed weights are assumed to
-be as large as the files, which is true without --quantization and with the dtype of the files.
+CPU time, peak memory and the phases from the log are the engine core's. Packed weights are assumed to
+be as large as the files, which is true without --quantization and with the dtype of the files. MODEL is a folder, a GGUF
+file or what `tandem pack` made.
 """
 import argparse
 import os
@@ -22,7 +23,10 @@ TICK = os.sysconf("SC_CLK_TCK")
 
 
 def weight_files(model):
-    return sorted(pathlib.Path(model).glob("*.safetensors"))
+    path = pathlib.Path(model)
+    if path.is_file():
+        return [path]
+    return [file for kind in ("*.safetensors", "*.gguf", "*.tandem") for file in sorted(path.glob(kind))]
 
 
 def warm(model):
@@ -46,7 +50,8 @@ def one_start(model, flags):
         wait_for(lambda: server.port_file.exists() and server.get("/health")[0] == 200, "/health", 600)
         figures = {"health s": time.monotonic() - begin}
         figures |= engine_figures(server.pid_of("tandem-engine-core"))
-        figures["weights s"] = float(re.search(r"weights packed in ([\d.]+) ms", server.log)[1]) / 1e3
+        for phase, ms in re.findall(r"\[startup\] (.+?) in ([\d.]+) ms", server.log):
+            figures[phase + " s"] = float(ms) / 1e3
         figures["engine s"] = float(re.search(r"Engine core ready in ([\d.]+)", server.log)[1])
         return figures
 
@@ -62,7 +67,7 @@ def main():
     rounds = [one_start(options.model, flags) for _ in range(options.rounds)]
     for name in rounds[0]:
         values = [one[name] for one in rounds]
-        print(f"{name}: best {min(values):.2f}, median {statistics.median(values):.2f}, worst {max(values):.2f}")
+        print(f"{name}: best {min(values):.3f}, median {statistics.median(values):.3f}, worst {max(values):.3f}")
     megabytes = sum(path.stat().st_size for path in weight_files(options.model)) / 1e6
     worst = max(one["peak MB"] for one in rounds)
     print(f"files {megabytes:.0f} MB, peak {worst / megabytes:.3f} of them")
