@@ -81,38 +81,54 @@ ExpertBlocks ExpertOfStack(const LoadContext& context, const MoeShape& shape,
                      .stack_size = shape.num_experts}}}};
 }
 
-// The biases of the rank's experts, the rank's numbers of each: begin, begin + step, ... of each of
-// the slices. Stored as "<name>" [E, size].
+// Some numbers of each expert's bias, which is a row of "<name>" [E, size]: begin, begin + step,
+// ... of the slice.
+struct BiasPart {
+  std::string name;
+  int64_t size;
+  Slice slice;
+  int64_t step = 1;
+};
+
+// The parts side by side, for the rank's experts.
 StatusOr<OwnedTensor> LoadExpertBias(const LoadContext& context, const MoeShape& shape,
-                                     const std::string& name, int64_t size,
-                                     std::span<const Slice> slices, int64_t step) {
+                                     std::span<const BiasPart> parts) {
   const Slice experts = OwnExperts(context, shape);
   int64_t columns = 0;
-  for (const Slice& slice : slices) columns += slice.count;
-  return LoadNumbers(context, name, experts.count, columns, [&](float* out) -> Status {
-    ASSIGN_OR_RETURN(const WeightTensor stored, context.weights.Get(name, shape.num_experts, size));
-    std::vector<float> row(static_cast<size_t>(size));
-    for (int64_t e = experts.begin; e < experts.end(); ++e) {
-      ConvertTensor(Tensor(row.data(), DType::kF32, {1, size}), stored.view().Rows(e, 1));
-      for (const Slice& slice : slices) {
-        for (int64_t i = 0; i < slice.count; ++i) {
-          *out++ = row[static_cast<size_t>(slice.begin + i * step)];
+  for (const BiasPart& part : parts) columns += part.slice.count;
+  return LoadNumbers(context, parts[0].name, experts.count, columns, [&](float* out) -> Status {
+    int64_t first = 0;
+    for (const BiasPart& part : parts) {
+      ASSIGN_OR_RETURN(const WeightTensor stored,
+                       context.weights.Get(part.name, shape.num_experts, part.size));
+      std::vector<float> row(static_cast<size_t>(part.size));
+      for (int64_t e = 0; e < experts.count; ++e) {
+        ConvertTensor(Tensor(row.data(), DType::kF32, {1, part.size}),
+                      stored.view().Rows(experts.begin + e, 1));
+        for (int64_t i = 0; i < part.slice.count; ++i) {
+          out[e * columns + first + i] = row[static_cast<size_t>(part.slice.begin + i * part.step)];
         }
       }
+      first += part.slice.count;
     }
     return OkStatus();
   });
 }
 
-Status LoadExpertBiases(const LoadContext& context, const MoeShape& shape, const std::string& stack,
-                        MoeLayer* layer) {
+Status LoadExpertBiases(const LoadContext& context, const MoeShape& shape, const MoeNames& names,
+                        const std::string& stack, bool is_stacked, MoeLayer* layer) {
   const int64_t inner = shape.intermediate_size, hidden = context.config.hidden_size;
-  const Slice own = OwnRows(context, inner), out[] = {OwnRows(context, hidden)};
-  const Slice gate_up[] = {{2 * own.begin, own.count}, {2 * own.begin + 1, own.count}};
-  ASSIGN_OR_RETURN(layer->gate_up_bias, LoadExpertBias(context, shape, stack + ".gate_up_proj_bias",
-                                                       2 * inner, gate_up, 2));
-  ASSIGN_OR_RETURN(layer->down_bias,
-                   LoadExpertBias(context, shape, stack + ".down_proj_bias", hidden, out, 1));
+  const Slice own = OwnRows(context, inner);
+  const std::string pairs = stack + ".gate_up_proj_bias", apart = stack + ".";
+  const BiasPart of_pairs[] = {{pairs, 2 * inner, {2 * own.begin, own.count}, 2},
+                               {pairs, 2 * inner, {2 * own.begin + 1, own.count}, 2}};
+  const BiasPart of_both[] = {{apart + names.gate + ".bias", inner, own},
+                              {apart + names.up + ".bias", inner, own}};
+  const BiasPart down[] = {{is_stacked ? stack + ".down_proj_bias" : apart + names.down + ".bias",
+                            hidden, OwnRows(context, hidden)}};
+  ASSIGN_OR_RETURN(layer->gate_up_bias,
+                   LoadExpertBias(context, shape, is_stacked ? of_pairs : of_both));
+  ASSIGN_OR_RETURN(layer->down_bias, LoadExpertBias(context, shape, down));
   return OkStatus();
 }
 
@@ -172,7 +188,11 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
   const std::string own = names.block.empty() ? place.prefix : place.prefix + "." + names.block;
   const std::string renamed = names.block.empty() ? place.prefix : place.prefix + ".mlp";
   const std::string stack = (is_named ? renamed : own) + ".experts";
-  const bool is_stacked = !is_named || context.weights.Has(stack + ".gate_up_proj");
+  // Of experts that are stored in pairs GGUF files have each matrix apart.
+  const bool is_stacked = is_named
+                              ? context.weights.Has(stack + ".gate_up_proj")
+                              : layout != ExpertLayout::kTransposedPairs ||
+                                    !context.weights.Has(stack + ".0." + names.gate + ".weight");
   const bool has_biases = layout == ExpertLayout::kTransposedPairs;
   const std::string block = is_stacked && is_named ? renamed : own;
   StackNames stacks = {stack + ".gate_up_proj", stack + ".down_proj"};
@@ -229,7 +249,9 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
     downs.push_back(std::move(linear.weight));
     layer.down_sites.push_back(linear.adapter_site);
   }
-  if (has_biases) RETURN_IF_ERROR(LoadExpertBiases(context, shape, stack, &layer));
+  if (has_biases) {
+    RETURN_IF_ERROR(LoadExpertBiases(context, shape, names, stack, is_stacked, &layer));
+  }
   ASSIGN_OR_RETURN(layer.gate_up, context.backend.PackExperts(std::move(gate_ups)));
   ASSIGN_OR_RETURN(layer.down, context.backend.PackExperts(std::move(downs)));
   return layer;

@@ -54,8 +54,19 @@ constexpr GgufModuleName kGpt2Names[] = {
     {"ln_2", "ffn_norm"},  {"mlp.c_fc", "ffn_up"},      {"mlp.c_proj", "ffn_down"},
 };
 
+constexpr GgufModuleName kGptOssNames[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+    {"self_attn.sinks", "attn_sinks.weight"},
+    {"mlp.router", "ffn_gate_inp"},
+};
+
+constexpr GgufModuleName kSeedOssNames[] = {
+    {"post_attention_layernorm", "post_attention_norm"},
+};
+
 // By name.
 constexpr GgufArchitecture kArchitectures[] = {
+    {.name = "exaone4", .hf_name = "Exaone4ForCausalLM", .layer_names = kNormsAfter},
     {.name = "gemma", .hf_name = "GemmaForCausalLM", .norm_offset = 1},
     {.name = "gemma2",
      .hf_name = "Gemma2ForCausalLM",
@@ -66,12 +77,19 @@ constexpr GgufArchitecture kArchitectures[] = {
      .hf_name = "Gemma3ForCausalLM",
      .layer_names = kNormsAfter,
      .norm_offset = 1},
+    {.name = "gpt-oss",
+     .hf_name = "GptOssForCausalLM",
+     .hf_mixture = "GptOssForCausalLM",
+     .layer_names = kGptOssNames,
+     .config = R"({"rope_scaling": {"truncate": false}})"},
     {.name = "gpt2", .hf_name = "GPT2LMHeadModel", .layer_names = kGpt2Names},
+    {.name = "granite", .hf_name = "GraniteForCausalLM", .has_paired_rows = true},
     {.name = "llama",
      .hf_name = "LlamaForCausalLM",
      .hf_mixture = "MixtralForCausalLM",
      .has_paired_rows = true},
     {.name = "olmo2", .hf_name = "Olmo2ForCausalLM", .layer_names = kNormsAfter},
+    {.name = "olmoe", .hf_name = "OlmoeForCausalLM", .hf_mixture = "OlmoeForCausalLM"},
     {.name = "phi3", .hf_name = "Phi3ForCausalLM"},
     {.name = "qwen2", .hf_name = "Qwen2ForCausalLM", .has_qkv_bias = true},
     {.name = "qwen3", .hf_name = "Qwen3ForCausalLM"},
@@ -79,6 +97,8 @@ constexpr GgufArchitecture kArchitectures[] = {
      .hf_name = "Qwen3MoeForCausalLM",
      .hf_mixture = "Qwen3MoeForCausalLM",
      .config = R"({"norm_topk_prob": true})"},
+    {.name = "seed_oss", .hf_name = "SeedOssForCausalLM", .layer_names = kSeedOssNames},
+    {.name = "smollm3", .hf_name = "SmolLM3ForCausalLM", .has_paired_rows = true},
 };
 
 std::string_view FindName(std::span<const GgufModuleName> names, std::string_view hf) {
@@ -139,11 +159,17 @@ std::optional<GgufTensorPlace> FindGgufPlace(const GgufArchitecture& architectur
   } else {
     auto parsed = ParseLayerModule(hf_name.substr(0, dot));
     if (!parsed) return std::nullopt;
+    const std::string layer = "blk." + std::to_string(parsed->layer) + ".";
+    const std::string_view whole = FindName(architecture.layer_names, parsed->module + suffix);
+    if (!whole.empty()) {
+      place.name = layer + std::string(whole);
+      return place;
+    }
     place.expert = TakeExpert(&parsed->module);
     module = FindName(architecture.layer_names, parsed->module);
     if (module.empty()) module = FindName(kLayerNames, parsed->module);
     if (module.empty()) return std::nullopt;
-    place.name = "blk." + std::to_string(parsed->layer) + "." + std::string(module) + suffix;
+    place.name = layer + std::string(module) + suffix;
   }
   place.is_paired = architecture.has_paired_rows && (module == "attn_q" || module == "attn_k");
   place.is_norm = module.ends_with("_norm");

@@ -15,7 +15,8 @@
 
 namespace tandem {
 
-// A module below a layer, or a top-level one, in both spellings: {"mlp.up_proj", "ffn_up"}.
+// A module below a layer, or a top-level one, in both spellings: {"mlp.up_proj", "ffn_up"}. Or a
+// tensor, where their names end differently: {"self_attn.sinks", "attn_sinks.weight"}.
 struct GgufModuleName {
   std::string_view hf, gguf;
 };

@@ -33,7 +33,6 @@ constexpr KeyRow kKeys[] = {
     {"attention.layer_norm_epsilon", "layer_norm_epsilon", true},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true},
     {"attention.sliding_window", "sliding_window"},
-    {"attention.sliding_window_pattern", "sliding_window_pattern"},
     {"attn_logit_softcapping", "attn_logit_softcapping", true},
     {"final_logit_softcapping", "final_logit_softcapping", true},
     {"rope.freq_base", "rope_theta", true},
@@ -43,11 +42,22 @@ constexpr KeyRow kKeys[] = {
     {"expert_feed_forward_length", "moe_intermediate_size"},
 };
 
+constexpr KeyRow kPatternKey = {"attention.sliding_window_pattern", "sliding_window_pattern"};
+
+// Of Granite's multipliers.
+constexpr KeyRow kGraniteKeys[] = {
+    {"attention.scale", "attention_multiplier", true},
+    {"embedding_scale", "embedding_multiplier", true},
+    {"residual_scale", "residual_multiplier", true},
+    {"logit_scale", "logits_scaling", true},
+};
+
 // Of rope.scaling.
 constexpr KeyRow kScalingKeys[] = {
     {"factor", "factor", true},
     {"original_context_length", "original_max_position_embeddings"},
     {"attn_factor", "attention_factor", true},
+    {"yarn_attn_factor", "attention_factor", true},
     {"yarn_beta_fast", "beta_fast", true},
     {"yarn_beta_slow", "beta_slow", true},
 };
@@ -60,6 +70,25 @@ Status CopyKey(const GgufMetadata& metadata, const std::string& key, const KeyRo
   } else {
     ASSIGN_OR_RETURN((*config)[row.hf], metadata.Integer(key, 0));
   }
+  return OkStatus();
+}
+
+// Which layers have a window: every n-th has none, or a list says so.
+Status AddWindows(const GgufMetadata& metadata, const std::string& prefix, Json* config) {
+  const std::string key = prefix + std::string(kPatternKey.gguf);
+  const auto found = metadata.values().find(key);
+  if (found == metadata.values().end() || !found->second.is_array) {
+    return CopyKey(metadata, key, kPatternKey, config);
+  }
+  const GgufValue& list = found->second;
+  if (list.type != GgufValueType::kBool) {
+    return InvalidArgumentError("key " + key + " must be an integer or an array of bools");
+  }
+  Json types = Json::array();
+  for (const std::byte has_window : list.bytes) {
+    types.push_back(has_window == std::byte{0} ? "full_attention" : "sliding_attention");
+  }
+  (*config)["layer_types"] = std::move(types);
   return OkStatus();
 }
 
@@ -100,7 +129,8 @@ Status AddRopeFactors(const GgufFile& file, Json* config, Json* scaling) {
 
 Status AddRope(const GgufFile& file, const std::string& prefix, Json* config) {
   const GgufMetadata& metadata = file.metadata();
-  Json scaling = Json::object();
+  Json scaling = config->value("rope_scaling", Json::object());
+  config->erase("rope_scaling");
   ASSIGN_OR_RETURN(const std::string_view type, metadata.String(prefix + "rope.scaling.type", ""));
   if (!type.empty() && type != "none") scaling["type"] = std::string(type);
   for (const KeyRow& row : kScalingKeys) {
@@ -186,12 +216,22 @@ StatusOr<std::string> GgufConfigJson(const GgufFile& file) {
   for (const KeyRow& row : kKeys) {
     RETURN_IF_ERROR(CopyKey(metadata, prefix + std::string(row.gguf), row, &config));
   }
+  if (architecture->name == "granite") {
+    for (const KeyRow& row : kGraniteKeys) {
+      RETURN_IF_ERROR(CopyKey(metadata, prefix + std::string(row.gguf), row, &config));
+    }
+  }
   const bool is_mixture = config.value("num_local_experts", int64_t{0}) > 0;
   if (is_mixture && architecture->hf_mixture.empty()) {
-    return UnimplementedError(prefix + "expert_count is not 0: mixtures of experts are supported " +
-                              "for llama and qwen3moe");
+    return UnimplementedError(prefix + "expert_count is not 0: mixtures of experts are not " +
+                              "supported for " + std::string(architecture->name));
   }
-  const std::string hf_name(is_mixture ? architecture->hf_mixture : architecture->hf_name);
+  RETURN_IF_ERROR(AddWindows(metadata, prefix, &config));
+  // OLMo 3 is OLMo 2 with windows.
+  const bool is_olmo3 = architecture->name == "olmo2" && config.contains("sliding_window");
+  const std::string hf_name(is_olmo3     ? "Olmo3ForCausalLM"
+                            : is_mixture ? architecture->hf_mixture
+                                         : architecture->hf_name);
   config["architectures"] = {hf_name};
   if (!is_mixture) config.erase("num_local_experts");
   RETURN_IF_ERROR(AddHeads(metadata, prefix, &config));
