@@ -282,7 +282,11 @@ class Steps {
     SchedulerOutput step;
     const int32_t num_blocks = (context_ + room + kBlockSize - 1) / kBlockSize;
     for (int32_t r = 0; r < num_requests_; ++r) {
-      step.admitted.push_back({r, &id_, &params_, prompt_, context_});
+      step.admitted.push_back({.request_idx = r,
+                               .request_id = &id_,
+                               .sampling_params = &params_,
+                               .token_ids = prompt_,
+                               .num_prompt_tokens = context_});
       step.requests.push_back({.slot = RequestSlot{r},
                                .num_computed_tokens = context_ - new_tokens,
                                .num_scheduled_tokens = new_tokens,
