@@ -129,7 +129,7 @@ TEST_CASE("emulated cuda: adapters write in a mixed batch what each writes alone
 }
 
 TEST_CASE("emulated cuda: adapters of a mixture's experts, of merged and of latent matrices") {
-  for (const char* model : {"qwen3_moe", "phi3", "deepseek_v2"}) {
+  for (const char* model : {"qwen3_moe", "phi3_partial_rotary", "deepseek_v2"}) {
     constexpr uint64_t kSeed = 8;
     const auto alone = Alone(model, kSeed);
     EngineDriverOptions options = BaseOptions(model);

@@ -90,7 +90,6 @@ const std::vector<Twin> kTwins = {
     {.folder = "llama_tied", .architecture = "llama", .has_paired_rows = true},
     {.folder = "mixtral", .architecture = "llama", .has_paired_rows = true},
     {.folder = "olmo2", .architecture = "olmo2", .norms = kNormsAfter},
-    {.folder = "phi3", .architecture = "phi3"},
     {.folder = "phi3_partial_rotary", .architecture = "phi3"},
     {.folder = "qwen2", .architecture = "qwen2"},
     {.folder = "qwen3", .architecture = "qwen3"},
