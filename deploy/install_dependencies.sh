@@ -8,7 +8,7 @@ build_packages=(
   libboost1.81-dev libssl-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
   libxxhash-dev libabsl-dev prometheus-cpp-dev libspdlog-dev libcli11-dev
   libyaml-cpp-dev libpng-dev libjpeg62-turbo-dev libwebp-dev)
-test_packages=(catch2 libbenchmark-dev zlib1g-dev python3-venv curl prometheus gdb
+test_packages=(catch2 lld libbenchmark-dev zlib1g-dev python3-venv curl prometheus gdb
   chromium chromium-driver man-db mandoc zsh fish)
 
 packages=("${build_packages[@]}")
