@@ -374,11 +374,8 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   if (config.enable_prompt_embeds) {
     setup.runner.limits.hidden_size = static_cast<int32_t>(model.hidden_size);
   }
-  // A drafter may see more than the target's window, and take in tokens later.
-  if (!setup.runner.speculation.has_model() && !model.is_bidirectional) {
-    setup.runner.limits.sliding_window = model.UniformWindow();
-  }
   RETURN_IF_ERROR(SetKvTransfer(config, model, &setup));
+  SetLayerGroups(config, model, &setup);
   setup.runner.max_logprobs = config.max_logprobs;
   setup.runner.logprobs_mode = LogprobsModeOf(config.logprobs_mode);
   setup.runner.process_seed = static_cast<uint64_t>(config.seed);

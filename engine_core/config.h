@@ -41,6 +41,8 @@ struct EngineSetup {
   std::optional<MemoryPlan> memory_plan;  // once the device is known
   wire::KvEventsConfig kv_events;
   KvTransferConfig kv_transfer;
+  // Why requests hold all blocks of layers that need recent ones alone; empty: they do not.
+  std::string why_one_group;
   GrammarConfig grammars;
   int64_t max_lora_rank = 0;  // 0: there are no adapters
   bool auto_max_model_len = false;

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/strings.h"
+#include "engine_core/executor/model_sizes.h"
 #include "kernels/compute_pool.h"
 
 namespace tandem {
@@ -233,7 +234,7 @@ Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, Engin
   if (model.latent.kv_rank > 0) {
     return refuse("models with latent attention, which " + model.architecture + " has");
   }
-  if (setup->runner.limits.sliding_window > 0) {
+  if (LayerGroupsOf(model).num_full == 0) {
     return refuse("models whose layers all have a sliding window, as " + model.architecture);
   }
   const bool has_files = setup->kv_transfer.Has(KvTransferConfig::Connector::kExample);
@@ -242,6 +243,43 @@ Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, Engin
   }
   setup->engine.scheduler.kv_load_failure_policy = setup->kv_transfer.load_failure_policy;
   return OkStatus();
+}
+
+namespace {
+
+// Several groups of layers would be those of the model.
+std::string WhyOneGroup(const EngineConfig& config, const ModelConfig& model,
+                        const EngineSetup& setup) {
+  if (config.disable_hybrid_kv_cache_manager) return "--disable-hybrid-kv-cache-manager";
+  const auto not_built = [](const std::string& what) {
+    return "groups of layers are not built for " + what;
+  };
+  if (model.is_uneven()) return not_built("layers whose heads differ");
+  if (model.recurrent.num_layers() > 0) return not_built("recurrent layers");
+  if (model.latent.kv_rank > 0) return not_built("latent attention");
+  if (setup.device == "cuda") return not_built("--device cuda");
+  if (setup.ranks.num_ranks() > 1) return not_built("several ranks");
+  if (setup.kv_transfer.connector != KvTransferConfig::Connector::kNone) {
+    return not_built("KV connectors");
+  }
+  return {};
+}
+
+}  // namespace
+
+void SetLayerGroups(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  const LayerGroups groups = LayerGroupsOf(model);
+  ExecutorLimits& limits = setup->runner.limits;
+  if (groups.num_local == 0 || model.is_bidirectional || groups.reach() >= limits.max_model_len) {
+    return;
+  }
+  if (setup->runner.speculation.has_model()) {
+    setup->why_one_group = "a drafter with a model may see more, and take in tokens later";
+  } else if (groups.num_full > 0) {
+    setup->why_one_group = WhyOneGroup(config, model, *setup);
+    if (groups.count() > kMostGroups) setup->why_one_group = "there would be too many groups";
+  }
+  if (setup->why_one_group.empty()) limits.groups = groups;
 }
 
 }  // namespace tandem

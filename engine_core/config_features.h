@@ -19,7 +19,9 @@ Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup);
 Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const EngineSetup& setup);
 Status CheckSleepMode(const EngineConfig& config, const EngineSetup& setup);
 Status SetRanks(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup);
-// Needs all of them, prefix caching and the window.
+// Needs all of them, and prefix caching.
 Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup);
+// Needs the connector too.
+void SetLayerGroups(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup);
 
 }  // namespace tandem

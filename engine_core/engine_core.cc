@@ -41,10 +41,12 @@ SchedulerConfig WithLimits(const EngineCoreOptions& options, const ExecutorLimit
 Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
   const int32_t num_needed = MaxHeldBlocks(CacheWithLimits({}, limits));
   if (limits.num_blocks - 1 < num_needed) {
-    return ResourceExhaustedError(
-        "the KV cache holds " + std::to_string(int64_t{limits.num_blocks - 1} * limits.block_size) +
-        " tokens, one request may need " + std::to_string(int64_t{num_needed} * limits.block_size) +
-        ": lower --max-model-len or raise --kv-cache-memory-bytes");
+    const auto tokens_of = [&](int32_t num_blocks) {
+      return std::to_string(int64_t{num_blocks} * limits.block_size / limits.groups.count());
+    };
+    return ResourceExhaustedError("the KV cache holds " + tokens_of(limits.num_blocks - 1) +
+                                  " tokens, one request may need " + tokens_of(num_needed) +
+                                  ": lower --max-model-len or raise --kv-cache-memory-bytes");
   }
   if (limits.max_model_len < 2 || limits.max_num_seqs < 1 || limits.max_num_batched_tokens < 1) {
     return FailedPreconditionError(

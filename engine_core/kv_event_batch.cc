@@ -86,7 +86,11 @@ wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
   out.token_ids = std::move(stored.token_ids);
   out.lookahead_token_ids = std::move(stored.next_token_ids);
   out.block_size = cache.block_size;
-  out.sliding_window = cache.sliding_window;
+  out.group = stored.group;
+  if (cache.groups.IsLocal(stored.group)) {
+    out.sliding_window = cache.groups.window;
+    out.attention_chunk = cache.groups.chunk;
+  }
   const Adapter& adapter = stored.extra_keys.adapter;
   if (adapter.id != 0) out.lora = wire::KvBlockStored::Lora{adapter.lora_int_id, adapter.name};
   for (size_t i = 0; i < stored.block_hashes.size(); ++i) {
@@ -96,7 +100,7 @@ wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
   return out;
 }
 wire::KvEvent ToWire(BlockRemoved&& removed, const KvCacheConfig&) {
-  return wire::KvBlockRemoved{removed.block_hash.bytes, ToWire(removed.medium)};
+  return wire::KvBlockRemoved{removed.block_hash.bytes, ToWire(removed.medium), removed.group};
 }
 wire::KvEvent ToWire(AllBlocksCleared&&, const KvCacheConfig&) {
   return wire::KvAllBlocksCleared{};

@@ -131,13 +131,14 @@ void LogAttention(const EngineSetup& setup) {
 // model.
 int64_t KvBytesPerBlock(const ModelConfig& config, const std::optional<DraftModelConfig>& draft,
                         const Backend& backend, const EngineSetup& setup) {
-  const auto bytes = [&](const ModelConfig& model, const RankPlace& place) {
+  const auto bytes = [&](const ModelConfig& model, const RankPlace& place,
+                         const LayerGroups& groups) {
     return backend.KvBytesPerBlock(
-        KvSpecOf(model, setup.runner.limits.block_size, 0, setup.runner.kv_format, place));
+        KvSpecOf(model, setup.runner.limits.block_size, 0, setup.runner.kv_format, place, groups));
   };
-  int64_t sum = draft ? bytes(draft->config, {}) : 0;
+  int64_t sum = draft ? bytes(draft->config, {}, {}) : 0;
   for (int rank = 0; rank < setup.ranks.num_ranks(); ++rank) {
-    sum += bytes(config, setup.ranks.PlaceOf(rank));
+    sum += bytes(config, setup.ranks.PlaceOf(rank), setup.runner.limits.groups);
   }
   return sum;
 }
@@ -261,13 +262,20 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   const ExecutorLimits& limits = setup->runner.limits;
   const CacheSize cache = SizeOf(limits);
   const KvCacheSpec spec =
-      KvSpecOf(model_config, limits.block_size, 0, setup->runner.kv_format, {});
-  startup->Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
-                                " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
-                                WithCommas(limits.num_blocks) + " blocks of " +
-                                std::to_string(limits.block_size) + ", " +
-                                WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB; " +
-                                KvMemoryText(spec, runner->backend().KvBytesPerBlock(spec)) + ")");
+      KvSpecOf(model_config, limits.block_size, 0, setup->runner.kv_format, {}, limits.groups);
+  startup->Done(
+      "KV cache",
+      std::string(setup->device == "cuda" ? "GPU" : "CPU") +
+          " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
+          WithCommas(limits.num_blocks) + " blocks of " + std::to_string(limits.block_size) + ", " +
+          WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB; " +
+          KvMemoryText(model_config, spec, limits.groups, runner->backend().KvBytesPerBlock(spec)) +
+          ")");
+  if (!setup->why_one_group.empty()) {
+    LOG_INFO << "requests hold the KV of all their tokens also in layers that see recent ones "
+                "alone: "
+             << setup->why_one_group;
+  }
   LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)
            << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
   return runner;
@@ -305,8 +313,8 @@ StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
 }
 
 CacheSize SizeOf(const ExecutorLimits& limits) {
-  const int64_t tokens = int64_t{limits.num_blocks - 1} * limits.block_size;
-  if (limits.sliding_window == 0) {
+  const int64_t tokens = int64_t{limits.num_blocks - 1} / limits.groups.count() * limits.block_size;
+  if (limits.groups.num_local == 0) {
     return {tokens, static_cast<double>(tokens) / limits.max_model_len};
   }
   const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, limits));

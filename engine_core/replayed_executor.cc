@@ -13,8 +13,8 @@ extern "C" [[gnu::noinline]] void TandemReplayStep(int64_t step) {
 }
 
 int32_t ReplayedExecutor::NumSpareBlocks(const ExecutorLimits& limits) {
-  if (limits.sliding_window == 0) return 0;
-  return (limits.max_model_len + limits.block_size - 1) / limits.block_size;
+  if (limits.groups.num_local == 0) return 0;
+  return (limits.max_model_len + limits.block_size - 1) / limits.block_size * limits.groups.count();
 }
 
 Status ReplayedExecutor::End(const std::string& why) {
@@ -238,7 +238,8 @@ const wire::SamplingParams* ReplayedExecutor::WithoutPromptLogprobs(const Reques
 Status ReplayedExecutor::Warm(const Request& request, const ScheduledRequest& scheduled) {
   const ExecutorLimits& limits = options_.limits;
   const int32_t num_tokens = scheduled.num_computed_tokens;
-  const int32_t num_blocks = (num_tokens + limits.block_size - 1) / limits.block_size;
+  const int32_t num_blocks =
+      (num_tokens + limits.block_size - 1) / limits.block_size * limits.groups.count();
   const std::span<const BlockId> whole = engine_->kv_cache().BlockTable(request.slot);
   const auto used = whole.first(static_cast<size_t>(num_blocks));
   const bool is_cold = std::ranges::any_of(used, [this](BlockId block) {
@@ -279,10 +280,14 @@ Status ReplayedExecutor::Warm(const Request& request, const ScheduledRequest& sc
 
 void ReplayedExecutor::MarkWritten(const ScheduledRequest& scheduled) {
   const int32_t block_size = options_.limits.block_size;
+  const auto num_groups = static_cast<size_t>(options_.limits.groups.count());
   const std::span<const BlockId> table = engine_->kv_cache().BlockTable(scheduled.slot);
   const int32_t end = scheduled.num_computed_tokens + scheduled.num_scheduled_tokens;
   for (int32_t i = scheduled.num_computed_tokens / block_size; i * block_size < end; ++i) {
-    is_warm_[static_cast<size_t>(Index(table[static_cast<size_t>(i)]))] = true;
+    const size_t place = static_cast<size_t>(i) * num_groups;
+    for (const BlockId block : table.subspan(place, num_groups)) {
+      is_warm_[static_cast<size_t>(Index(block))] = true;
+    }
   }
 }
 

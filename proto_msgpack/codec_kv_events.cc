@@ -84,9 +84,11 @@ void Pack(Writer& w, const KvBlockStored& stored) {
     for (const std::string& value : stored.extra_keys[i]) w.String(value);
   }
   w.Field("group_idx");
-  w.Int(0);
+  w.Int(stored.group);
   w.Field("kv_cache_spec_kind");
-  w.String(has_window ? "sliding_window" : "full_attention");
+  w.String(has_window                   ? "sliding_window"
+           : stored.attention_chunk > 0 ? "chunked_local_attention"
+                                        : "full_attention");
   if (has_window) {
     w.Field("kv_cache_spec_sliding_window");
     w.Int(stored.sliding_window);
@@ -113,7 +115,7 @@ void Pack(Writer& w, const KvBlockRemoved& removed) {
   w.String(NameOf(removed.medium));
   if (!has_all) return;
   w.Field("group_idx");
-  w.Int(0);
+  w.Int(removed.group);
 }
 
 void Pack(Writer& w, const KvAllBlocksCleared&) { w.Event("AllBlocksCleared", 0); }

@@ -23,7 +23,7 @@ using KvBlockHash = std::array<uint8_t, 32>;  // a shorter one is at the end
 // have hashes alone, or all that those of the cache have.
 enum class KvMedium { kGpu, kCpu, kStorage };
 
-// Consecutive blocks of one request that became findable.
+// Consecutive blocks of one request and one group of layers that became findable.
 struct KvBlockStored {
   std::vector<KvBlockHash> block_hashes;
   std::optional<KvBlockHash> parent_block_hash;
@@ -37,7 +37,10 @@ struct KvBlockStored {
   // The extra keys of each block's hash: the adapter's name, items, the salt. Blocks past the end
   // of the list have none.
   std::vector<std::vector<std::string>> extra_keys;
-  int32_t sliding_window = 0;  // keys that every layer sees; 0: all
+  int32_t group = 0;
+  // Keys that the group's layers see, or positions of their chunks; both 0: they see all.
+  int32_t sliding_window = 0;
+  int32_t attention_chunk = 0;
   // The token after each block, where its hash covers that token; else empty.
   std::vector<TokenId> lookahead_token_ids;
   KvMedium medium = KvMedium::kGpu;
@@ -45,6 +48,7 @@ struct KvBlockStored {
 struct KvBlockRemoved {
   KvBlockHash block_hash;
   KvMedium medium = KvMedium::kGpu;
+  int32_t group = 0;
 };
 struct KvAllBlocksCleared {};
 using KvEvent = std::variant<KvBlockStored, KvBlockRemoved, KvAllBlocksCleared>;

@@ -136,6 +136,7 @@ tandem_test(unit_executor LABEL unit
        unit/engine_core/executor/step_images_test.cc
        unit/engine_core/executor/kv_cache_size_test.cc
        unit/engine_core/executor/memory_plan_test.cc
+       unit/engine_core/executor/model_sizes_test.cc
        unit/engine_core/executor/model_runner_test.cc
        unit/engine_core/executor/step_inputs_test.cc
        unit/engine_core/executor/step_layout_test.cc

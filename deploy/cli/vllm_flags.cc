@@ -91,7 +91,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"disable-cascade-attn", kSwitch, "*", "there is no cascade attention"},
       {"disable-custom-all-reduce", kSwitch, "*", kOneDevice},
       {"disable-frontend-multiprocessing", kSwitch, "*", "the frontend is always a process of its own"},
-      {"disable-hybrid-kv-cache-manager", kSwitch, "*", "all layers share one kind of KV block"},
       {"disable-nccl-for-dp-synchronization", kSwitch, "*", kOneDevice},
       {"disable-sliding-window", kSwitch, "false", "a window belongs to the model; --max-model-len limits the context"},
       {"distributed-executor-backend", kValue, "mp,uni", kOneDevice},

@@ -130,8 +130,10 @@ def waiting(queue):
 def blocks(request, cache):
     if word(request["status"]) == "Running":
         row = int(request["slot"])
-        table = pointer_in(cache["tables_"]) + row * int(cache["max_blocks_per_seq_"])
-        return [int(table[i]) for i in range(int(cache["rows_"]["_M_impl"]["_M_start"][row]["num_blocks"]))]
+        num_groups = int(cache["num_groups_"])
+        table = pointer_in(cache["tables_"]) + row * int(cache["max_places_"]) * num_groups
+        num_places = int(cache["rows_"]["_M_impl"]["_M_start"][row]["num_places"])
+        return [int(table[i]) for i in range(num_places * num_groups)]
     return [int(block) for block in items(request["held"]["table"])] if request["holds_blocks"] else []
 
 

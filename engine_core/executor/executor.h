@@ -19,6 +19,7 @@
 
 #include "common/status.h"
 #include "engine_core/executor/image_limits.h"
+#include "engine_core/kv_cache/layer_groups.h"
 #include "engine_core/scheduler/model_output.h"
 #include "engine_core/scheduler/scheduler_config.h"
 #include "engine_core/scheduler/scheduler_output.h"
@@ -34,9 +35,8 @@ struct ExecutorLimits {
   int32_t max_num_batched_tokens = 0;
   int32_t max_model_len = 0;
   int32_t vocab_size = 0;
-  // Keys that a token sees in every layer, its own included; a step names the null block in place
-  // of one that none of its tokens sees. 0: some layer sees all keys.
-  int32_t sliding_window = 0;
+  // A step names the null block in place of a local one that none of its tokens sees.
+  LayerGroups groups = {};
   int32_t hidden_size = 0;  // columns of prompt embeddings; 0: they are not accepted
   // What images must be; nullopt: the model takes none.
   std::optional<ImageLimits> images = {};

@@ -36,7 +36,8 @@ InputBatch::InputBatch(const ExecutorLimits& limits, const SamplingLimits& sampl
       token_ids_(std::make_unique_for_overwrite<TokenId[]>(
           static_cast<size_t>(limits.max_num_seqs) * static_cast<size_t>(limits.max_model_len))),
       block_table_(std::make_unique_for_overwrite<int32_t[]>(
-          static_cast<size_t>(limits.max_num_seqs) * static_cast<size_t>(max_blocks_))) {}
+          static_cast<size_t>(limits.max_num_seqs) *
+          static_cast<size_t>(limits.groups.count() * max_blocks_))) {}
 
 void InputBatch::Remove(RequestSlot slot) {
   Row& r = row(slot);
@@ -100,9 +101,14 @@ Status InputBatch::ResolveParams(const AdmittedRequest& request, int32_t num_com
 
 void InputBatch::AppendBlocks(RequestSlot slot, std::span<const BlockId> block_ids) {
   Row& r = row(slot);
-  CHECK_LE(r.num_blocks + static_cast<int64_t>(block_ids.size()), max_blocks_);
-  int32_t* table = block_table_.get() + Index(slot) * max_blocks_;
-  for (const BlockId id : block_ids) table[r.num_blocks++] = Index(id);
+  const auto num_groups = static_cast<size_t>(limits_.groups.count());
+  const auto num_new = static_cast<int32_t>(block_ids.size() / num_groups);
+  CHECK_LE(r.num_blocks + num_new, max_blocks_);
+  for (size_t group = 0; group < num_groups; ++group) {
+    int32_t* next = TableOf(slot, static_cast<int32_t>(group)) + r.num_blocks;
+    for (size_t i = group; i < block_ids.size(); i += num_groups) *next++ = Index(block_ids[i]);
+  }
+  r.num_blocks += num_new;
 }
 
 bool InputBatch::AppendToken(RequestSlot slot, TokenId token_id) {
@@ -145,9 +151,8 @@ std::span<const TokenId> InputBatch::input_ids(RequestSlot slot) const {
   return {TokensOf(slot), static_cast<size_t>(r.num_tokens + r.num_drafts)};
 }
 
-std::span<const int32_t> InputBatch::block_table(RequestSlot slot) const {
-  return {block_table_.get() + Index(slot) * max_blocks_,
-          static_cast<size_t>(ConstRow(slot).num_blocks)};
+std::span<const int32_t> InputBatch::block_table(RequestSlot slot, int32_t group) const {
+  return {TableOf(slot, group), static_cast<size_t>(ConstRow(slot).num_blocks)};
 }
 
 }  // namespace tandem

@@ -30,7 +30,7 @@ class InputBatch {
     int32_t num_tokens = 0;  // prompt and outputs
     int32_t num_drafts = 0;  // guesses that follow them
     int32_t num_prompt_tokens = 0;
-    int32_t num_blocks = 0;
+    int32_t num_blocks = 0;                              // of each group of layers
     std::shared_ptr<const PromptEmbeddings> embeddings;  // in place of the first tokens; or null
     std::shared_ptr<const RequestImages> images;         // or null
     std::shared_ptr<const AdapterWeights> adapter;       // or null
@@ -51,6 +51,7 @@ class InputBatch {
   void Remove(RequestSlot slot);
   // REQUIRES: the slot is free.
   void Admit(RequestSlot slot, const AdmittedRequest& request, int32_t num_computed_tokens);
+  // Those of all groups, place by place.
   void AppendBlocks(RequestSlot slot, std::span<const BlockId> block_ids);
   // Whether the token is the first of the drafts, which it makes an output; else none is left.
   bool AppendToken(RequestSlot slot, TokenId token_id);
@@ -69,7 +70,7 @@ class InputBatch {
   std::span<const TokenId> output_ids(RequestSlot slot) const;
   // Tokens and drafts: what a step computes.
   std::span<const TokenId> input_ids(RequestSlot slot) const;
-  std::span<const int32_t> block_table(RequestSlot slot) const;
+  std::span<const int32_t> block_table(RequestSlot slot, int32_t group = 0) const;
   const ExecutorLimits& limits() const { return limits_; }
   int64_t max_blocks_per_request() const { return max_blocks_; }
 
@@ -80,13 +81,17 @@ class InputBatch {
   const Row& ConstRow(RequestSlot slot) const { return rows_[static_cast<size_t>(Index(slot))]; }
   Status ResolveParams(const AdmittedRequest& request, int32_t num_computed_tokens, Row* row) const;
 
+  int32_t* TableOf(RequestSlot slot, int32_t group) const {
+    return block_table_.get() + (Index(slot) * limits_.groups.count() + group) * max_blocks_;
+  }
+
   ExecutorLimits limits_;
   SamplingLimits sampling_limits_;
   bool has_device_sampler_;
   int64_t max_blocks_ = 0;
   std::vector<Row> rows_;
   std::unique_ptr<TokenId[]> token_ids_;    // [max_num_seqs, max_model_len]
-  std::unique_ptr<int32_t[]> block_table_;  // [max_num_seqs, max_blocks]
+  std::unique_ptr<int32_t[]> block_table_;  // [max_num_seqs, groups, max_blocks]
 };
 
 }  // namespace tandem

@@ -12,6 +12,8 @@
 namespace tandem {
 namespace {
 
+int64_t CeilDiv(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // "MemTotal:  123 kB" → bytes; 0 without such a line.
 int64_t MemInfo(const std::string& name) {
   std::ifstream in("/proc/meminfo");
@@ -50,7 +52,7 @@ KvCacheConfig CacheWithLimits(KvCacheConfig config, const ExecutorLimits& limits
   config.max_num_seqs = limits.max_num_seqs;
   config.max_model_len = limits.max_model_len;
   config.max_num_batched_tokens = limits.max_num_batched_tokens;
-  config.sliding_window = limits.sliding_window;
+  config.groups = limits.groups;
   // All drafts of a step in flight may be rejected: the window begins that many tokens earlier.
   config.num_draft_tokens =
       limits.drafts.num_lookahead_tokens + limits.drafts.num_speculative_tokens;
@@ -104,9 +106,16 @@ StatusOr<int32_t> ChooseNumBlocks(const KvCacheWish& wish, int64_t bytes_per_blo
 }
 
 int32_t MaxModelLenOf(int64_t num_blocks, const ExecutorLimits& limits) {
-  if (MaxHeldBlocks(CacheWithLimits({}, limits)) <= num_blocks) return limits.max_model_len;
-  return static_cast<int32_t>(
-      std::min<int64_t>(limits.max_model_len, num_blocks * limits.block_size));
+  KvCacheConfig config = CacheWithLimits({}, limits);
+  if (MaxHeldBlocks(config) <= num_blocks) return limits.max_model_len;
+  // The more places, the more blocks.
+  int64_t fitting = 0, too_many = CeilDiv(limits.max_model_len, limits.block_size);
+  while (fitting + 1 < too_many) {
+    const int64_t num_places = (fitting + too_many) / 2;
+    config.max_model_len = static_cast<int32_t>(num_places * limits.block_size);
+    (MaxHeldBlocks(config) <= num_blocks ? fitting : too_many) = num_places;
+  }
+  return static_cast<int32_t>(std::min<int64_t>(limits.max_model_len, fitting * limits.block_size));
 }
 
 StatusOr<int32_t> ChooseMaxModelLen(bool is_auto, int64_t bytes_per_block,

@@ -21,7 +21,9 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
                          const ModelConfig& config, const ModelRunnerOptions& options)
     : limits_(options.limits),
       backend_(std::move(backend)),
-      kv_spec_(KvSpecOf(config, limits_.block_size, 0, options.kv_format, PlaceOf(options.ranks))),
+      kv_spec_(KvSpecOf(config, limits_.block_size, 0, options.kv_format, PlaceOf(options.ranks),
+                        limits_.groups)),
+      kv_places_(limits_.groups.count() > 1 ? KvPlacesOf(config) : std::vector<KvPlace>()),
       attention_shape_(AttentionShapeOf(config, PlaceOf(options.ranks).share)),
       model_(std::move(model)),
       batch_(limits_,
@@ -44,6 +46,9 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
   CHECK_LE(limits_.max_steps_in_flight, kMaxStepsInFlight);
   CHECK(ranks_ == nullptr || backend_->device().memory_is_host())
       << "ranks are not built for devices";
+  CHECK(limits_.groups.count() == 1 || (ranks_ == nullptr && backend_->device().memory_is_host() &&
+                                        !options.speculation.has_model()))
+      << "groups of layers are not built for these";
   CHECK(!runs_late_ || (!options.speculation.drafts() && limits_.hidden_size == 0))
       << "drafts and embeddings are not built for pipelines";
 }
@@ -98,12 +103,17 @@ Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel dra
 Status ModelRunner::Allocate(PoolerHead head) {
   const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
   ASSIGN_OR_RETURN(plan_, backend_->MakeAttentionPlan(attention_shape_, tokens, seqs));
+  for (int32_t group = 1; group < limits_.groups.count(); ++group) {
+    ASSIGN_OR_RETURN(other_plans_.emplace_back(),
+                     backend_->MakeAttentionPlan(attention_shape_, tokens, seqs));
+  }
   ASSIGN_OR_RETURN(inputs_, StepInputs::Create(&backend_->device(),
                                                {.num_tokens = tokens,
                                                 .num_requests = seqs,
                                                 .num_logits_rows = tokens,
                                                 .attention_work = plan_->WorkSize(tokens, seqs),
                                                 .table_columns = batch_.max_blocks_per_request(),
+                                                .num_groups = limits_.groups.count(),
                                                 .has_adapters = has_adapters_}));
   if (limits_.hidden_size > 0) {
     ASSIGN_OR_RETURN(embedded_,
@@ -423,6 +433,7 @@ void ModelRunner::SendInputs(StepInFlight* step) {
                  .num_logits_rows = layout.num_logits_rows(),
                  .attention_work = plan_->WorkSize(layout.num_tokens(), layout.num_requests()),
                  .table_columns = layout.max_blocks,
+                 .num_groups = limits_.groups.count(),
                  .has_adapters = layout.is_adapted});
   inputs_.Fill(layout, batch_);
   if (pooler_ == nullptr) sampler_->FillRows(layout, inputs_.host().sampling_rows);
@@ -431,6 +442,9 @@ void ModelRunner::SendInputs(StepInFlight* step) {
     return;
   }
   FillPlan(layout, inputs_, plan_.get());
+  for (size_t i = 0; i < other_plans_.size(); ++i) {
+    FillPlan(layout, inputs_, other_plans_[i].get(), static_cast<int64_t>(i) + 1);
+  }
   inputs_.Send();
 }
 
@@ -440,7 +454,9 @@ void ModelRunner::RunModel(const StepInFlight& step) {
   ModelStep model_step = {.token_ids = inputs.token_ids,
                           .embedded = embedded_rows_,
                           .plan = plan_.get(),
-                          .kv_cache = kv_cache_.get()};
+                          .other_plans = other_plans_,
+                          .kv_cache = kv_cache_.get(),
+                          .kv_places = kv_places_};
   if (images_) {
     model_step.deepstack = images_->deepstack();
     model_step.mrope_positions = images_->mrope_positions();

@@ -162,11 +162,13 @@ class ModelRunner final : public Executor {
   ExecutorLimits limits_;
   std::unique_ptr<Backend> backend_;
   KvCacheSpec kv_spec_;
+  const std::vector<KvPlace> kv_places_;  // of several groups of layers
   AttentionShape attention_shape_;
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Model> model_;         // null: released
   std::unique_ptr<ModelSource> source_;  // null: the memory is kept
   std::unique_ptr<AttentionPlan> plan_;
+  std::vector<std::unique_ptr<AttentionPlan>> other_plans_;  // of the groups of layers after it
   InputBatch batch_;
   StepInputs inputs_;                        // of the newest step
   EmbeddedInputs embedded_;                  // likewise

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/check.h"
 #include "common/strings.h"
 #include "engine_core/models/rank_share.h"
 
@@ -22,10 +23,69 @@ int64_t MaxLogitsRows(const ExecutorLimits& limits) {
                              limits.max_num_seqs + std::min(num_drafts, kMostDraftRows));
 }
 
+int64_t NumLocalLayers(const ModelConfig& config) {
+  int64_t num = 0;
+  for (int64_t i = 0; i < config.num_layers; ++i) num += config.IsLocal(i) ? 1 : 0;
+  return num;
+}
+
+// Of a model with layers of both kinds.
+int64_t LayersOfGroup(int64_t num_full, int64_t num_local) {
+  const auto [fewer, more] = std::minmax(num_full, num_local);
+  return 4 * more < 5 * fewer ? more : fewer;
+}
+
+std::string BytesPerToken(int64_t bytes, int64_t num_layers) {
+  return WithCommas(bytes) + " bytes per token in " + std::to_string(num_layers) + " layers";
+}
+
+int64_t LayersOfGroup(const ModelConfig& config) {
+  const int64_t num_local = NumLocalLayers(config);
+  return LayersOfGroup(config.num_layers - num_local, num_local);
+}
+
+std::string GroupMemoryText(const ModelConfig& config, const LayerGroups& groups,
+                            int64_t bytes_per_token) {
+  const int64_t num_local = NumLocalLayers(config);
+  return BytesPerToken(groups.num_full * bytes_per_token, config.num_layers - num_local) + ", " +
+         WithCommas(groups.num_local * bytes_per_token) + " in " + std::to_string(num_local) +
+         " that keep " +
+         (groups.chunk > 0 ? "a chunk of " + std::to_string(groups.chunk)
+                           : "a window of " + std::to_string(groups.window)) +
+         "; blocks of " + std::to_string(groups.count()) + " groups of layers";
+}
+
 }  // namespace
 
+LayerGroups LayerGroupsOf(const ModelConfig& config) {
+  const int64_t num_local = NumLocalLayers(config), num_full = config.num_layers - num_local;
+  LayerGroups groups;
+  if (num_local == 0) return groups;
+  const int64_t size = num_full == 0 ? num_local : LayersOfGroup(num_full, num_local);
+  groups.num_full = static_cast<int32_t>((num_full + size - 1) / size);
+  groups.num_local = static_cast<int32_t>((num_local + size - 1) / size);
+  groups.window = static_cast<int32_t>(config.sliding_window);
+  if (config.sliding_window == 0) groups.chunk = static_cast<int32_t>(config.attention_chunk_size);
+  return groups;
+}
+
+std::vector<KvPlace> KvPlacesOf(const ModelConfig& config) {
+  const LayerGroups groups = LayerGroupsOf(config);
+  const int64_t size = LayersOfGroup(config);
+  int64_t num_full_before = 0, num_local_before = 0;
+  std::vector<KvPlace> places;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    const bool is_local = config.IsLocal(i);
+    const int64_t num_before = is_local ? num_local_before++ : num_full_before++;
+    const int64_t first = is_local ? groups.num_full : 0;
+    places.push_back({.layer = static_cast<int>(num_before % size),
+                      .group = static_cast<int>(first + num_before / size)});
+  }
+  return places;
+}
+
 KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
-                     KvFormat format, const RankPlace& place) {
+                     KvFormat format, const RankPlace& place, const LayerGroups& groups) {
   const Slice slice = LayersOf(config.num_layers, place.stage);
   std::vector<LayerMemory> layers;
   for (int64_t i = slice.begin; config.is_uneven() && i < slice.end(); ++i) {
@@ -41,7 +101,12 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
           {.has_kv = config.recurrent.HasKv(i), .has_state = config.recurrent.HasState(i)});
     }
   }
-  return {.num_layers = config.is_bidirectional ? 1 : static_cast<int>(slice.count),
+  int64_t num_layers = config.is_bidirectional ? 1 : slice.count;
+  if (groups.count() > 1) {
+    CHECK(groups == LayerGroupsOf(config) && layers.empty() && slice.count == config.num_layers);
+    num_layers = LayersOfGroup(config);
+  }
+  return {.num_layers = static_cast<int>(num_layers),
           .num_kv_heads = static_cast<int>(HeadsOf(config, place.share).kv_heads.count),
           .head_dim = static_cast<int>(config.head_dim),
           .block_size = block_size,
@@ -67,14 +132,18 @@ int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, bool is_device)
   return std::clamp((tokens + kTile - 1) / kTile * kTile, kTile, kMost);
 }
 
-std::string KvMemoryText(const KvCacheSpec& spec, int64_t bytes_per_block) {
+std::string KvMemoryText(const ModelConfig& config, const KvCacheSpec& spec,
+                         const LayerGroups& groups, int64_t bytes_per_block) {
+  if (groups.count() > 1) {
+    return GroupMemoryText(config, groups, bytes_per_block / spec.block_size);
+  }
   const int num_kv = spec.num_with_kv(spec.num_layers);
   const int num_states = spec.num_with_state(spec.num_layers);
   const int64_t state_bytes = spec.state_bytes_per_block();
   std::string text;
   if (num_kv > 0) {
-    text = WithCommas((bytes_per_block - state_bytes) / spec.block_size) + " bytes per token in " +
-           std::to_string(num_kv) + " layers" + (spec.is_latent ? " of latents" : "");
+    text = BytesPerToken((bytes_per_block - state_bytes) / spec.block_size, num_kv) +
+           (spec.is_latent ? " of latents" : "");
   }
   if (num_states > 0) {
     text += (text.empty() ? "" : ", ") + WithCommas(state_bytes) + " bytes per block for " +

@@ -29,12 +29,12 @@ StepInputs::Views CutViews(const StepShape& shape, Cutter* cutter) {
   StepInputs::Views views;
   views.token_ids = cutter->Cut({shape.num_tokens});
   views.positions = cutter->Cut({shape.num_tokens});
-  views.slots = cutter->Cut({shape.num_tokens});
+  views.slots = cutter->Cut({shape.num_groups * shape.num_tokens});
   if (shape.has_adapters) views.adapters = cutter->Cut({shape.num_tokens});
   views.logits_rows = cutter->Cut({shape.num_logits_rows});
   views.sampling_rows = cutter->Cut({shape.num_logits_rows, kSamplingRowWidth});
   views.attention_work = cutter->Cut({shape.attention_work});
-  views.block_table = cutter->Cut({shape.num_requests, shape.table_columns});
+  views.block_table = cutter->Cut({shape.num_groups * shape.num_requests, shape.table_columns});
   return views;
 }
 
@@ -79,39 +79,52 @@ void StepInputs::Begin(const StepShape& shape) {
 }
 
 void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
-  const int32_t block_size = batch.limits().block_size;
   auto* token_ids = host_views_.token_ids.Data<int32_t>();
   auto* positions = host_views_.positions.Data<int32_t>();
-  auto* slots = host_views_.slots.Data<int32_t>();
   int32_t t = 0;
-  int64_t r = 0;
   for (const ScheduledRequest& request : layout.requests) {
     const std::span<const TokenId> tokens = batch.input_ids(request.slot);
-    const std::span<const int32_t> blocks = batch.block_table(request.slot);
-    std::ranges::copy(blocks, host_views_.block_table.Row<int32_t>(r++));
     const int32_t begin = request.num_computed_tokens;
     for (int32_t p = begin; p < begin + request.num_scheduled_tokens; ++p, ++t) {
       token_ids[t] = tokens[static_cast<size_t>(p)];
       positions[t] = p;
-      slots[t] = blocks[static_cast<size_t>(p / block_size)] * block_size + p % block_size;
     }
   }
-  // Padding sees the null block, and is written nowhere.
-  for (; r < layout.num_requests(); ++r) {
+  for (auto r = static_cast<int64_t>(layout.requests.size()); r < layout.num_requests(); ++r) {
     const int32_t count = layout.context_len[static_cast<size_t>(r)];
-    std::fill_n(host_views_.block_table.Row<int32_t>(r), (count + block_size - 1) / block_size, 0);
     for (int32_t p = 0; p < count; ++p, ++t) {
       token_ids[t] = 0;
       positions[t] = p;
-      slots[t] = -1;
     }
   }
+  for (int32_t group = 0; group < shape_.num_groups; ++group) FillTables(layout, batch, group);
   if (shape_.has_adapters) FillAdapters(layout);
   auto* logits_rows = host_views_.logits_rows.Data<int32_t>();
   for (const LogitsRow& row : layout.logits_rows) *logits_rows++ = row.token_row;
   for (auto i = static_cast<int32_t>(layout.logits_rows.size()); i < layout.num_logits_rows();
        ++i) {
     *logits_rows++ = i;
+  }
+}
+
+void StepInputs::FillTables(const StepLayout& layout, const InputBatch& batch, int32_t group) {
+  const int32_t block_size = batch.limits().block_size;
+  int32_t* slot = host_views_.slots.Data<int32_t>() + group * shape_.num_tokens;
+  int64_t r = group * shape_.num_requests;
+  for (const ScheduledRequest& request : layout.requests) {
+    const std::span<const int32_t> blocks = batch.block_table(request.slot, group);
+    std::ranges::copy(blocks, host_views_.block_table.Row<int32_t>(r++));
+    const int32_t begin = request.num_computed_tokens;
+    for (int32_t p = begin; p < begin + request.num_scheduled_tokens; ++p) {
+      *slot++ = blocks[static_cast<size_t>(p / block_size)] * block_size + p % block_size;
+    }
+  }
+  // Padding sees the null block, and is written nowhere.
+  for (size_t i = layout.requests.size(); i < layout.context_len.size(); ++i) {
+    const int32_t count = layout.context_len[i];
+    std::fill_n(host_views_.block_table.Row<int32_t>(r++), (count + block_size - 1) / block_size,
+                0);
+    slot = std::fill_n(slot, count, -1);
   }
 }
 
@@ -124,9 +137,11 @@ void StepInputs::FillAdapters(const StepLayout& layout) {
   }
 }
 
-void FillPlan(const StepLayout& layout, const StepInputs& inputs, AttentionPlan* plan) {
+void FillPlan(const StepLayout& layout, const StepInputs& inputs, AttentionPlan* plan,
+              int64_t group) {
   const StepInputs::Views &host = inputs.host(), &device = inputs.device();
-  AttentionBatch attention = AttentionBatchOf(device, layout.query_start, layout.context_len);
+  AttentionBatch attention =
+      AttentionBatchOf(device, layout.query_start, layout.context_len, group);
   if (host.attention_work.rows() > 0) {
     attention.host_work = host.attention_work;
     attention.work = device.attention_work;
@@ -142,13 +157,15 @@ void StepInputs::Send() {
 
 AttentionBatch AttentionBatchOf(const StepInputs::Views& inputs,
                                 std::span<const int32_t> query_start,
-                                std::span<const int32_t> context_len) {
+                                std::span<const int32_t> context_len, int64_t group) {
+  const int64_t num_tokens = inputs.positions.rows();
+  const auto num_requests = static_cast<int64_t>(context_len.size());
   AttentionBatch batch;
   batch.query_start = query_start;
   batch.context_len = context_len;
   batch.positions = inputs.positions;
-  batch.slot_mapping = inputs.slots;
-  batch.block_table = inputs.block_table;
+  batch.slot_mapping = inputs.slots.Rows(group * num_tokens, num_tokens);
+  batch.block_table = inputs.block_table.Rows(group * num_requests, num_requests);
   return batch;
 }
 

@@ -23,6 +23,7 @@ struct StepShape {
   int64_t num_logits_rows = 0;
   int64_t attention_work = 0;  // AttentionPlan::WorkSize
   int64_t table_columns = 0;   // blocks of the request with the longest block table
+  int64_t num_groups = 1;      // of layers
   bool has_adapters = false;   // some token has one
 };
 
@@ -35,12 +36,12 @@ class StepInputs {
   struct Views {
     Tensor token_ids;       // [T]
     Tensor positions;       // [T]
-    Tensor slots;           // [T]
+    Tensor slots;           // [groups * T], group after group
     Tensor adapters;        // [T], AdapterRows::slots; empty without has_adapters
     Tensor logits_rows;     // [L]
     Tensor sampling_rows;   // [L, kSamplingRowWidth], SamplingRows
     Tensor attention_work;  // [.]
-    Tensor block_table;     // [R, table_columns]
+    Tensor block_table;     // [groups * R, table_columns], group after group
   };
   // The numbers of a step of this shape, and the parts that they are cut into.
   static int64_t NumNumbers(const StepShape& shape);
@@ -60,6 +61,8 @@ class StepInputs {
   std::span<const int32_t> numbers() const;
 
  private:
+  // Block tables, and where the tokens' keys and values go.
+  void FillTables(const StepLayout& layout, const InputBatch& batch, int32_t group);
   void FillAdapters(const StepLayout& layout);
 
   Device* device_ = nullptr;
@@ -71,12 +74,14 @@ class StepInputs {
   int64_t sent_ = 0;  // mark
 };
 
-// Describes the step to its attention plan, after StepInputs::Fill and before Send.
-void FillPlan(const StepLayout& layout, const StepInputs& inputs, AttentionPlan* plan);
+// Describes the step to the attention plan of a group's layers, after StepInputs::Fill and before
+// Send. Work of the plan's own: of group 0 alone.
+void FillPlan(const StepLayout& layout, const StepInputs& inputs, AttentionPlan* plan,
+              int64_t group = 0);
 
 // What attention takes of them, without the plan's own work.
 AttentionBatch AttentionBatchOf(const StepInputs::Views& inputs,
                                 std::span<const int32_t> query_start,
-                                std::span<const int32_t> context_len);
+                                std::span<const int32_t> context_len, int64_t group = 0);
 
 }  // namespace tandem

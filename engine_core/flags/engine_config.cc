@@ -69,6 +69,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"kv-cache-memory-bytes", &c.kv_cache_memory_bytes, "Memory of the KV cache. Default: by --gpu-memory-utilization", {.min = 1}},
       {"gpu-memory-utilization", &c.gpu_memory_utilization, "Share of memory for weights and KV cache. Default: 0.92, but at most half of the free memory and what the limits can use", {.min = 0, .max = 1}},
       {"enable-prefix-caching", &c.enable_prefix_caching, "Reuse KV blocks of equal prefixes"},
+      {"disable-hybrid-kv-cache-manager", &c.disable_hybrid_kv_cache_manager, "Keep the KV of all tokens also in layers with a window, where others have none"},
       {"prefix-caching-hash-algo", &c.prefix_caching_hash_algo, "Hash of KV blocks; sha256 and xxhash mean their _cbor forms", {.choices = {"sha256_cbor", "sha256", "xxhash_cbor", "xxhash"}}},
       {"kv-cache-metrics", &c.kv_cache_metrics, "Measure residency and reuse of a sample of KV blocks; the frontend shows it with the same flag"},
       {"kv-cache-metrics-sample", &c.kv_cache_metrics_sample, "Share of KV blocks sampled", {.min = 1e-6, .max = 1}},

@@ -57,6 +57,7 @@ struct EngineConfig {
   std::optional<int64_t> kv_cache_memory_bytes;
   std::optional<double> gpu_memory_utilization;
   bool enable_prefix_caching = true;
+  bool disable_hybrid_kv_cache_manager = false;
   std::string prefix_caching_hash_algo = "sha256_cbor";
   std::string kv_events_config;    // JSON
   std::string kv_transfer_config;  // JSON

@@ -1,8 +1,20 @@
 #include "engine_core/kv_cache/block_pool.h"
 
+#include <cstring>
+
 #include "common/check.h"
 
 namespace tandem {
+namespace {
+
+// The hash itself for group 0, and back.
+BlockHash KeyOf(BlockHash hash, int32_t group) {
+  uint64_t bits = hash.Bits() ^ static_cast<uint64_t>(group) * 0x9e3779b97f4a7c15;
+  std::memcpy(hash.bytes.data() + hash.bytes.size() - sizeof(bits), &bits, sizeof(bits));
+  return hash;
+}
+
+}  // namespace
 
 // The null block is also the sentinel of the free list.
 
@@ -52,23 +64,24 @@ void BlockPool::Free(std::span<const BlockId> table) {
   }
 }
 
-std::optional<BlockId> BlockPool::Find(const BlockHash& hash) const {
-  const BlockId* first = map_.Find(hash);
+std::optional<BlockId> BlockPool::Find(const BlockHash& hash, int32_t group) const {
+  const BlockId* first = map_.Find(group == 0 ? hash : KeyOf(hash, group));
   return first == nullptr ? std::nullopt : std::optional(*first);
 }
 
-void BlockPool::Register(BlockId id, const BlockHash& hash) {
+void BlockPool::Register(BlockId id, const BlockHash& hash, int32_t group) {
   CHECK(!At(id).registered && At(id).num_holders > 0) << "block " << Index(id);
-  Link(id, hash);
+  Link(id, group == 0 ? hash : KeyOf(hash, group), group);
 }
 
-void BlockPool::Link(BlockId id, const BlockHash& hash) {
+void BlockPool::Link(BlockId id, const BlockHash& key, int32_t group) {
   Block& block = At(id);
   block.registered = true;
-  block.hash = hash;
-  const BlockId* first = map_.Find(hash);
+  block.key = key;
+  block.group = static_cast<uint8_t>(group);
+  const BlockId* first = map_.Find(key);
   if (first == nullptr) {
-    map_.Insert(hash, id);
+    map_.Insert(key, id);
     block.next_same = block.prev_same = id;
     return;
   }
@@ -81,21 +94,23 @@ void BlockPool::Link(BlockId id, const BlockHash& hash) {
 void BlockPool::Unregister(BlockId id) {
   Block& block = At(id);
   if (!block.registered) return;
-  BlockId* first = map_.Find(block.hash);
+  BlockId* first = map_.Find(block.key);
   CHECK(first != nullptr) << "block " << Index(id);
   if (block.next_same == id) {
-    map_.Erase(block.hash);
+    map_.Erase(block.key);
   } else {
     if (*first == id) *first = block.next_same;
     At(block.next_same).prev_same = block.prev_same;
     At(block.prev_same).next_same = block.next_same;
   }
   block.registered = false;
-  if (events_ != nullptr) events_->emplace_back(BlockRemoved{block.hash});
+  if (events_ == nullptr) return;
+  events_->emplace_back(
+      BlockRemoved{.block_hash = KeyOf(block.key, block.group), .group = block.group});
 }
 
-void BlockPool::Forget(const BlockHash& hash) {
-  while (const std::optional<BlockId> block = Find(hash)) {
+void BlockPool::Forget(const BlockHash& hash, int32_t group) {
+  while (const std::optional<BlockId> block = Find(hash, group)) {
     Unregister(*block);
     if (!is_free(*block)) continue;
     RemoveFree(*block);

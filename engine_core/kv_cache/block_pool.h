@@ -5,8 +5,9 @@
 // never allocated and never freed.
 // A block is free (on the free list, perhaps still found by its hash) or held (by num_holders
 // requests). Allocation takes the front of the free list. Freed blocks with a hash go to its back,
-// so the least recently freed content is lost first; those without one go to its front. Everything
-// is O(1) per block.
+// so the least recently freed content is lost first; those without one go to its front. The content
+// for a hash is that of one group of layers (layer_groups.h), so a block is found by both.
+// Everything is O(1) per block.
 // REQUIRES for Allocate: at most num_free() blocks; for Free: the caller holds each block once.
 
 #include <cstdint>
@@ -39,13 +40,13 @@ class BlockPool {
   void Free(std::span<const BlockId> table);
 
   // The block registered first among those with this hash.
-  std::optional<BlockId> Find(const BlockHash& hash) const;
+  std::optional<BlockId> Find(const BlockHash& hash, int32_t group = 0) const;
   // Makes a held block findable. Several blocks may have the same hash.
-  void Register(BlockId block, const BlockHash& hash);
+  void Register(BlockId block, const BlockHash& hash, int32_t group = 0);
   // Removes the block's hash, if it has one.
   void Unregister(BlockId block);
   // Removes this hash from every block that has it; free ones go to the front of the free list.
-  void Forget(const BlockHash& hash);
+  void Forget(const BlockHash& hash, int32_t group = 0);
   // Forgets all content. REQUIRES: all blocks are free.
   void Clear();
 
@@ -54,7 +55,7 @@ class BlockPool {
   int32_t num_holders(BlockId block) const { return At(block).num_holders; }
   int32_t num_free() const { return num_free_; }
   int32_t num_blocks() const { return static_cast<int32_t>(blocks_.size()); }
-  int32_t num_cached_hashes() const { return map_.size(); }
+  int32_t num_cached_hashes() const { return map_.size(); }  // each once per group
   // Share of held blocks, not counting the null block.
   double Usage() const;
   // Front first; for tests and debuggers.
@@ -71,19 +72,20 @@ class BlockPool {
     // Neighbours on the free list; unused while held. Block 0's are the list's ends.
     BlockId next_free{};
     BlockId prev_free{};
-    // Ring of blocks with the same hash in order of registration; the map holds the first.
+    // Ring of blocks with the same key in order of registration; the map holds the first.
     BlockId next_same{};
     BlockId prev_same{};
     int32_t num_holders = 0;
     bool registered = false;
-    BlockHash hash;
+    uint8_t group = 0;
+    BlockHash key;  // of its hash and group
   };
 
   Block& At(BlockId block) { return blocks_[static_cast<size_t>(Index(block))]; }
   const Block& At(BlockId block) const { return blocks_[static_cast<size_t>(Index(block))]; }
   bool LoadFreeList(ByteReader* in);
   bool LoadHashes(ByteReader* in);
-  void Link(BlockId block, const BlockHash& hash);
+  void Link(BlockId block, const BlockHash& key, int32_t group);
   void InsertFree(BlockId block, BlockId before);
   void RemoveFree(BlockId block);
 

@@ -27,10 +27,11 @@ void BlockPool::Save(ByteWriter* out) const {
   out->Varint(static_cast<uint64_t>(map_.size()));
   for (int32_t i = 1; i < num_blocks(); ++i) {
     const BlockId first{i};
-    if (!is_registered(first) || *map_.Find(At(first).hash) != first) continue;
+    if (!is_registered(first) || *map_.Find(At(first).key) != first) continue;
     uint64_t num_same = 1;
     for (BlockId b = At(first).next_same; b != first; b = At(b).next_same) ++num_same;
-    out->Fixed(At(first).hash);
+    out->Fixed(At(first).key);
+    out->Varint(At(first).group);
     out->Varint(num_same);
     out->Varint(static_cast<uint64_t>(i));
     for (BlockId b = At(first).next_same; b != first; b = At(b).next_same) {
@@ -72,14 +73,15 @@ bool BlockPool::LoadFreeList(ByteReader* in) {
 
 bool BlockPool::LoadHashes(ByteReader* in) {
   for (size_t left = in->Count(); left > 0; --left) {
-    const auto hash = in->Fixed<BlockHash>();
-    if (!in->ok() || map_.Find(hash) != nullptr) return false;
+    const auto key = in->Fixed<BlockHash>();
+    const uint64_t group = in->Varint();
+    if (!in->ok() || map_.Find(key) != nullptr || group >= kMostGroups) return false;
     for (size_t num_same = in->Count(); num_same > 0; --num_same) {
       const uint64_t block = in->Varint();
       if (!in->ok() || block == 0 || block >= blocks_.size() || blocks_[block].registered) {
         return false;
       }
-      Link(BlockId{static_cast<int32_t>(block)}, hash);
+      Link(BlockId{static_cast<int32_t>(block)}, key, static_cast<int32_t>(group));
     }
   }
   return in->ok();
@@ -89,11 +91,11 @@ bool BlockPool::LoadHashes(ByteReader* in) {
 
 void KvCacheManager::Save(ByteWriter* out) const {
   uint64_t num_used = 0;
-  for (const Row& row : rows_) num_used += row.num_blocks > 0 ? 1 : 0;
+  for (const Row& row : rows_) num_used += row.num_places > 0 ? 1 : 0;
   out->Varint(num_used);
   for (size_t i = 0; i < rows_.size(); ++i) {
     const Row& row = rows_[i];
-    if (row.num_blocks == 0) continue;
+    if (row.num_places == 0) continue;
     out->Varint(i);
     out->Signed(row.num_null);
     out->Signed(row.num_registered);
@@ -109,17 +111,17 @@ Status KvCacheManager::Load(ByteReader* in) {
     const uint64_t slot = in->Varint();
     const int64_t num_null = in->Signed(), num_registered = in->Signed();
     in->List(&table);
-    const auto num_blocks = static_cast<int64_t>(table.size());
-    bool fits = in->ok() && slot < rows_.size() && num_blocks > 0 &&
-                num_blocks <= max_blocks_per_seq_ && num_null >= 0 && num_null <= num_blocks &&
-                num_registered >= 0 && num_registered <= num_blocks;
+    const auto num_places = static_cast<int64_t>(table.size()) / num_groups_;
+    bool fits = in->ok() && slot < rows_.size() && num_places > 0 && num_places <= max_places_ &&
+                num_places * num_groups_ == static_cast<int64_t>(table.size()) && num_null >= 0 &&
+                num_null <= num_places && num_registered >= 0 && num_registered <= num_places;
     for (const BlockId block : table) {
       fits = fits && Index(block) >= 0 && Index(block) < pool_.num_blocks();
       if (fits && block != kNullBlock) ++num_holders[static_cast<size_t>(Index(block))];
     }
-    if (!fits || rows_[slot].num_blocks > 0) return DataLossError("a block table does not fit");
+    if (!fits || rows_[slot].num_places > 0) return DataLossError("a block table does not fit");
     std::copy(table.begin(), table.end(), Table(RequestSlot{static_cast<int32_t>(slot)}));
-    rows_[slot] = {.num_blocks = static_cast<int32_t>(num_blocks),
+    rows_[slot] = {.num_places = static_cast<int32_t>(num_places),
                    .num_null = static_cast<int32_t>(num_null),
                    .num_registered = static_cast<int32_t>(num_registered)};
   }

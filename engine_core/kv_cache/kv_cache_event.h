@@ -16,7 +16,7 @@ namespace tandem {
 // Where a block is.
 enum class KvMedium { kCache, kHostMemory, kFiles };
 
-// Consecutive blocks of one request that became findable.
+// Consecutive blocks of one request and one group of layers that became findable.
 struct BlockStored {
   std::vector<BlockHash> block_hashes;
   std::optional<BlockHash> parent;      // nullopt: the first of them starts the sequence
@@ -24,13 +24,15 @@ struct BlockStored {
   ExtraKeys extra_keys;                 // of the sequence
   std::vector<TokenId> next_token_ids;  // after each block, where its hash covers that token
   int32_t first_block = 0;              // place of the first of them in the sequence
-  KvMedium medium = KvMedium::kCache;   // outside of it there may be hashes alone
+  int32_t group = 0;
+  KvMedium medium = KvMedium::kCache;  // outside of it there may be hashes alone
 };
 
-// A block lost its content. Another block may still hold the same hash.
+// A block lost its content. Another block of the group may still hold the same hash.
 struct BlockRemoved {
   BlockHash block_hash;
   KvMedium medium = KvMedium::kCache;
+  int32_t group = 0;
 };
 
 struct AllBlocksCleared {};

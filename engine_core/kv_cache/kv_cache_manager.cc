@@ -1,6 +1,7 @@
 #include "engine_core/kv_cache/kv_cache_manager.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "common/check.h"
@@ -10,16 +11,24 @@ namespace {
 
 int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
 
+// The most places of a local group that one request holds at a time.
+int32_t MaxLocalPlaces(const KvCacheConfig& config) {
+  const int32_t num_all = CeilDiv(config.max_model_len, config.block_size);
+  if (config.groups.num_local == 0) return 0;
+  // The window of the step's first token and the step's tokens; the window may begin mid-block.
+  const int64_t num_tokens =
+      int64_t{config.groups.reach()} + config.max_num_batched_tokens + config.num_draft_tokens;
+  if (num_tokens >= config.max_model_len) return num_all;
+  return std::min(num_all, CeilDiv(static_cast<int32_t>(num_tokens), config.block_size) + 1);
+}
+
 }  // namespace
 
 int32_t MaxHeldBlocks(const KvCacheConfig& config) {
-  const int32_t num_all = CeilDiv(config.max_model_len, config.block_size);
-  if (config.sliding_window == 0) return num_all;
-  // The window of the step's first token and the step's tokens; the window may begin mid-block.
-  const int64_t num_tokens =
-      int64_t{config.sliding_window} - 1 + config.max_num_batched_tokens + config.num_draft_tokens;
-  if (num_tokens >= config.max_model_len) return num_all;
-  return std::min(num_all, CeilDiv(static_cast<int32_t>(num_tokens), config.block_size) + 1);
+  const int32_t num_places = CeilDiv(config.max_model_len, config.block_size);
+  const int64_t num_blocks = int64_t{config.groups.num_full} * num_places +
+                             int64_t{config.groups.num_local} * MaxLocalPlaces(config);
+  return static_cast<int32_t>(std::min<int64_t>(num_blocks, std::numeric_limits<int32_t>::max()));
 }
 
 KvCacheManager::KvCacheManager(const KvCacheConfig& config)
@@ -32,15 +41,19 @@ KvCacheManager::KvCacheManager(const KvCacheConfig& config)
       pool_(config.num_blocks, config.enable_events ? &events_ : nullptr,
             residency_ ? &*residency_ : nullptr),
       hasher_(config.block_size, config.hash_algorithm, config.hash_seed, config.hashes_next_token),
+      num_groups_(config.groups.count()),
       watermark_blocks_(static_cast<int32_t>(config.watermark * config.num_blocks)),
-      max_held_blocks_(MaxHeldBlocks(config)),
-      max_blocks_per_seq_(NumBlocksFor(config.max_model_len)),
+      max_local_places_(MaxLocalPlaces(config)),
+      max_places_(NumPlacesFor(config.max_model_len)),
       // Not initialised, so that pages are touched only when used.
       tables_(new BlockId[static_cast<size_t>(config.max_num_seqs) *
-                          static_cast<size_t>(max_blocks_per_seq_)]),
+                          static_cast<size_t>(max_places_) * static_cast<size_t>(num_groups_)]),
       rows_(static_cast<size_t>(config.max_num_seqs)) {
-  found_.reserve(static_cast<size_t>(max_blocks_per_seq_));
-  CHECK(!config.drops_last_found_block || config.sliding_window == 0)
+  const auto num_blocks = static_cast<size_t>(max_places_) * static_cast<size_t>(num_groups_);
+  found_.reserve(num_blocks);
+  if (config.groups.num_local > 0) hidden_.reserve(num_blocks);
+  CHECK(num_groups_ > 0 && num_groups_ <= kMostGroups) << num_groups_ << " groups of layers";
+  CHECK(!config.drops_last_found_block || config.groups.num_local == 0)
       << "a found window would lack its last block";
 }
 
@@ -57,60 +70,93 @@ std::span<const BlockId> KvCacheManager::FindCachedPrefix(std::span<const BlockH
                                                           int32_t max_tokens) {
   const size_t max_blocks = static_cast<size_t>(max_tokens / config_.block_size);
   hashes = hashes.first(std::min(hashes.size(), max_blocks));
-  config_.sliding_window > 0 ? FindWindow(hashes) : FindFromStart(hashes);
-  if (config_.drops_last_found_block && !found_.empty()) found_.pop_back();
+  FindFromStart(hashes);
+  if (config_.groups.num_local > 0) FindWindow(hashes);
+  if (config_.drops_last_found_block && !found_.empty()) {
+    found_.resize(found_.size() - static_cast<size_t>(num_groups_));
+  }
   return found_;
 }
 
+// What the full groups have; with local groups alone all places.
 void KvCacheManager::FindFromStart(std::span<const BlockHash> hashes) {
+  const int32_t num_full = config_.groups.num_full;
   found_.clear();
   for (const BlockHash& hash : hashes) {
-    const std::optional<BlockId> block = pool_.Find(hash);
-    if (!block) break;
-    found_.push_back(*block);
+    const size_t num_before = found_.size();
+    for (int32_t group = 0; group < num_full; ++group) {
+      const std::optional<BlockId> block = pool_.Find(hash, group);
+      if (!block) return found_.resize(num_before);
+      found_.push_back(*block);
+    }
+    for (int32_t group = num_full; group < num_groups_; ++group) found_.push_back(kNullBlock);
   }
 }
 
-// Searches from the end for the first run that fills a window or reaches the start.
+// Searches from the end for the first run of local blocks that fills a window or reaches the start.
 void KvCacheManager::FindWindow(std::span<const BlockHash> hashes) {
-  const auto window_blocks =
-      static_cast<size_t>(std::max(1, CeilDiv(config_.sliding_window - 1, config_.block_size)));
-  found_.assign(hashes.size(), kNullBlock);
-  size_t end = hashes.size();
-  for (size_t i = end; i > 0 && end - i < window_blocks; --i) {
-    if (const std::optional<BlockId> block = pool_.Find(hashes[i - 1])) {
-      found_[i - 1] = *block;
-    } else {
-      end = i - 1;
-    }
+  size_t end = found_.size() / static_cast<size_t>(num_groups_);
+  size_t first = FirstPlaceSeen(end);
+  for (size_t i = end; i > first; --i) {
+    if (FindLocalBlocks(hashes[i - 1], i - 1)) continue;
+    end = i - 1;
+    first = FirstPlaceSeen(end);
   }
-  found_.resize(end);
+  found_.resize(end * static_cast<size_t>(num_groups_));
+}
+
+bool KvCacheManager::FindLocalBlocks(const BlockHash& hash, size_t place) {
+  for (int32_t group = config_.groups.num_full; group < num_groups_; ++group) {
+    const std::optional<BlockId> block = pool_.Find(hash, group);
+    if (!block) return false;
+    found_[place * static_cast<size_t>(num_groups_) + static_cast<size_t>(group)] = *block;
+  }
+  return true;
+}
+
+size_t KvCacheManager::FirstPlaceSeen(size_t num_places) const {
+  if (num_places == 0) return 0;
+  const int32_t position = static_cast<int32_t>(num_places) * config_.block_size;
+  const auto first = static_cast<size_t>(config_.groups.FirstSeen(position) / config_.block_size);
+  // A chunk may begin at the end; a window has a token before it.
+  return config_.groups.chunk > 0 ? first : std::min(first, num_places - 1);
+}
+
+// Leading places without local blocks.
+int32_t KvCacheManager::NumBeforeWindow(std::span<const BlockId> table) const {
+  if (config_.groups.num_local == 0) return 0;
+  const auto num_groups = static_cast<size_t>(num_groups_);
+  auto i = static_cast<size_t>(config_.groups.num_full);
+  while (i < table.size() && table[i] == kNullBlock) i += num_groups;
+  return static_cast<int32_t>(i / num_groups);
 }
 
 bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
                               const Admission& admission) {
-  const Row& row = RowOf(slot);
-  CHECK_EQ(row.num_blocks, 0) << "slot " << Index(slot) << " is in use";
-  const auto first_seen =
-      std::find_if(admission.cached_prefix.begin(), admission.cached_prefix.end(),
-                   [](BlockId block) { return block != kNullBlock; });
-  const std::span<const BlockId> seen(first_seen, admission.cached_prefix.end());
-  const auto num_cached = static_cast<int32_t>(admission.cached_prefix.size());
-  const auto num_seen = static_cast<int32_t>(seen.size());
+  CHECK_EQ(RowOf(slot).num_places, 0) << "slot " << Index(slot) << " is in use";
+  const std::span<const BlockId> cached = admission.cached_prefix;
+  const int32_t num_cached = static_cast<int32_t>(cached.size()) / num_groups_;
+  const int32_t num_null = NumBeforeWindow(cached);
   // Cached blocks that are not held leave the free list too.
-  const auto num_free_cached = static_cast<int32_t>(std::count_if(
-      seen.begin(), seen.end(), [this](BlockId block) { return pool_.is_free(block); }));
+  const auto num_free_cached =
+      static_cast<int32_t>(std::count_if(cached.begin(), cached.end(), [this](BlockId block) {
+        return block != kNullBlock && pool_.is_free(block);
+      }));
   const int32_t num_new =
-      NumBlocksFor(admission.num_tokens + admission.num_lookahead_tokens) - num_cached;
+      NumPlacesFor(admission.num_tokens + admission.num_lookahead_tokens) - num_cached;
+  const int32_t num_left_to_fit = NumPlacesFor(admission.num_tokens_to_fit) - num_cached;
+  const int32_t num_local_to_fit =
+      std::min(num_left_to_fit, max_local_places_ - (num_cached - num_null));
   const int32_t num_to_fit =
-      std::min(NumBlocksFor(admission.num_tokens_to_fit) - num_cached, max_held_blocks_ - num_seen);
-  const int32_t num_needed = std::max({num_new, num_to_fit, 0}) + num_free_cached;
+      config_.groups.num_full * num_left_to_fit + config_.groups.num_local * num_local_to_fit;
+  const int32_t num_needed = std::max({num_new * num_groups_, num_to_fit, 0}) + num_free_cached;
   if (!HasRoom(num_needed, admission)) return false;
 
-  for (BlockId block : seen) pool_.Hold(block);
-  std::copy(admission.cached_prefix.begin(), admission.cached_prefix.end(), Table(slot));
-  RowOf(slot) = {
-      .num_blocks = num_cached, .num_null = num_cached - num_seen, .num_registered = num_cached};
+  for (const BlockId block : cached) {
+    if (block != kNullBlock) pool_.Hold(block);
+  }
+  std::copy(cached.begin(), cached.end(), Table(slot));
+  RowOf(slot) = {.num_places = num_cached, .num_null = num_null, .num_registered = num_cached};
   Append(slot, num_new);
   RegisterFullBlocks(slot, sequence, admission.num_tokens);
   return true;
@@ -124,7 +170,7 @@ bool KvCacheManager::TryAdmit(RequestSlot slot, const SequenceView& sequence,
   const int32_t num_to_fit = NumMissingBlocks(num_held, admission.num_tokens_to_fit);
   if (!HasRoom(std::max(num_new, num_to_fit), admission)) return false;
   Attach(slot, std::move(*held));
-  Append(slot, num_new);
+  Append(slot, num_new / num_groups_);
   RegisterFullBlocks(slot, sequence, admission.num_tokens);
   return true;
 }
@@ -137,14 +183,14 @@ bool KvCacheManager::HasRoom(int32_t num_blocks, const Admission& admission) con
 
 bool KvCacheManager::TryGrow(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens,
                              int32_t num_lookahead_tokens) {
-  if (config_.sliding_window > 0) {
+  if (config_.groups.num_local > 0) {
     // Tokens accepted together may leave the window together; their blocks are registered first.
-    const int32_t num_held_tokens = RowOf(slot).num_blocks * config_.block_size;
+    const int32_t num_held_tokens = RowOf(slot).num_places * config_.block_size;
     RegisterFullBlocks(slot, sequence, std::min(sequence.num_computed_tokens, num_held_tokens));
     FreeBefore(slot, sequence.num_computed_tokens);
   }
-  const int32_t num_new = NumBlocksFor(num_tokens + num_lookahead_tokens) - RowOf(slot).num_blocks;
-  if (num_new > pool_.num_free()) return false;
+  const int32_t num_new = NumPlacesFor(num_tokens + num_lookahead_tokens) - RowOf(slot).num_places;
+  if (num_new * num_groups_ > pool_.num_free()) return false;
   Append(slot, num_new);
   RegisterFullBlocks(slot, sequence, num_tokens);
   return true;
@@ -155,17 +201,22 @@ void KvCacheManager::ForgetBeyond(RequestSlot slot, const SequenceView& sequence
   Row& row = RowOf(slot);
   const int32_t num_kept = num_tokens / config_.block_size;
   for (int32_t i = num_kept; i < row.num_registered; ++i) {
-    if (i < row.num_null) {
-      pool_.Forget(sequence.block_hashes[static_cast<size_t>(i)]);
-    } else {
-      pool_.Unregister(Table(slot)[i]);
+    for (int32_t group = 0; group < num_groups_; ++group) {
+      const BlockId block = Table(slot)[i * num_groups_ + group];
+      if (block == kNullBlock) {
+        pool_.Forget(sequence.block_hashes[static_cast<size_t>(i)], group);
+      } else {
+        pool_.Unregister(block);
+      }
     }
   }
   row.num_registered = std::min(row.num_registered, num_kept);
 }
 
 void KvCacheManager::Forget(std::span<const BlockHash> hashes) {
-  for (const BlockHash& hash : hashes) pool_.Forget(hash);
+  for (const BlockHash& hash : hashes) {
+    for (int32_t group = 0; group < num_groups_; ++group) pool_.Forget(hash, group);
+  }
 }
 
 void KvCacheManager::Free(RequestSlot slot) {
@@ -184,9 +235,9 @@ HeldBlocks KvCacheManager::Detach(RequestSlot slot) {
 }
 
 void KvCacheManager::Attach(RequestSlot slot, HeldBlocks blocks) {
-  CHECK_EQ(RowOf(slot).num_blocks, 0) << "slot " << Index(slot) << " is in use";
+  CHECK_EQ(RowOf(slot).num_places, 0) << "slot " << Index(slot) << " is in use";
   std::copy(blocks.table.begin(), blocks.table.end(), Table(slot));
-  RowOf(slot) = {.num_blocks = static_cast<int32_t>(blocks.table.size()),
+  RowOf(slot) = {.num_places = static_cast<int32_t>(blocks.table.size()) / num_groups_,
                  .num_null = blocks.num_null,
                  .num_registered = blocks.num_registered};
 }
@@ -198,7 +249,8 @@ bool KvCacheManager::TryReset() {
 }
 
 std::span<const BlockId> KvCacheManager::BlockTable(RequestSlot slot) const {
-  return {Table(slot), static_cast<size_t>(RowOf(slot).num_blocks)};
+  return {Table(slot),
+          static_cast<size_t>(RowOf(slot).num_places) * static_cast<size_t>(num_groups_)};
 }
 
 int32_t KvCacheManager::NumRegisteredTokens(RequestSlot slot) const {
@@ -211,32 +263,37 @@ std::vector<BlockEviction> KvCacheManager::TakeEvictions() {
   return residency_ ? residency_->TakeEvictions() : std::vector<BlockEviction>();
 }
 
-int32_t KvCacheManager::NumBlocksFor(int32_t num_tokens) const {
+int32_t KvCacheManager::NumPlacesFor(int32_t num_tokens) const {
   const int32_t capped = std::min(num_tokens, config_.max_model_len);
   return CeilDiv(capped, config_.block_size);
 }
 
 BlockId* KvCacheManager::Table(RequestSlot slot) const {
-  return tables_.get() +
-         static_cast<size_t>(Index(slot)) * static_cast<size_t>(max_blocks_per_seq_);
+  return tables_.get() + static_cast<size_t>(Index(slot)) * static_cast<size_t>(max_places_) *
+                             static_cast<size_t>(num_groups_);
 }
 
-void KvCacheManager::Append(RequestSlot slot, int32_t num_new_blocks) {
-  if (num_new_blocks <= 0) return;
+void KvCacheManager::Append(RequestSlot slot, int32_t num_new_places) {
+  if (num_new_places <= 0) return;
   Row& row = RowOf(slot);
-  pool_.Allocate({Table(slot) + row.num_blocks, static_cast<size_t>(num_new_blocks)});
-  row.num_blocks += num_new_blocks;
+  pool_.Allocate({Table(slot) + row.num_places * num_groups_,
+                  static_cast<size_t>(num_new_places) * static_cast<size_t>(num_groups_)});
+  row.num_places += num_new_places;
 }
 
 void KvCacheManager::FreeBefore(RequestSlot slot, int32_t num_computed_tokens) {
   Row& row = RowOf(slot);
-  const int32_t num_hidden_tokens = num_computed_tokens - config_.sliding_window + 1;
-  const int32_t end = std::min(num_hidden_tokens / config_.block_size, row.num_blocks);
+  const int32_t num_hidden = config_.groups.FirstSeen(num_computed_tokens) / config_.block_size;
+  const int32_t end = std::min(num_hidden, row.num_places);
   if (end <= row.num_null) return;
-  const std::span<BlockId> hidden(Table(slot) + row.num_null,
-                                  static_cast<size_t>(end - row.num_null));
-  pool_.Free(hidden);
-  std::fill(hidden.begin(), hidden.end(), kNullBlock);
+  hidden_.clear();
+  for (int32_t i = row.num_null; i < end; ++i) {
+    BlockId* const place = Table(slot) + i * num_groups_;
+    for (int32_t group = config_.groups.num_full; group < num_groups_; ++group) {
+      hidden_.push_back(std::exchange(place[group], kNullBlock));
+    }
+  }
+  pool_.Free(hidden_);
   row.num_null = end;
 }
 
@@ -246,18 +303,28 @@ void KvCacheManager::RegisterFullBlocks(RequestSlot slot, const SequenceView& se
   Row& row = RowOf(slot);
   const int32_t num_full =
       std::min(num_tokens / config_.block_size, static_cast<int32_t>(sequence.block_hashes.size()));
-  // A block may have left the window before its last token was known.
-  const int32_t begin = std::max(row.num_registered, row.num_null);
-  if (num_full <= begin) return;
+  if (num_full <= row.num_registered) return;
+  // A local block may have left the window before its last token was known.
+  const int32_t begin = row.num_registered, begin_local = std::max(begin, row.num_null);
   for (int32_t i = begin; i < num_full; ++i) {
-    pool_.Register(Table(slot)[i], sequence.block_hashes[static_cast<size_t>(i)]);
+    RegisterPlace(Table(slot) + i * num_groups_, sequence.block_hashes[static_cast<size_t>(i)]);
   }
-  if (config_.enable_events) EmitStored(sequence, begin, num_full);
   row.num_registered = num_full;
+  if (!config_.enable_events) return;
+  for (int32_t group = 0; group < num_groups_; ++group) {
+    EmitStored(sequence, group, config_.groups.IsLocal(group) ? begin_local : begin, num_full);
+  }
 }
 
-void KvCacheManager::EmitStored(const SequenceView& sequence, int32_t begin_block,
+void KvCacheManager::RegisterPlace(const BlockId* place, const BlockHash& hash) {
+  for (int32_t group = 0; group < num_groups_; ++group) {
+    if (place[group] != kNullBlock) pool_.Register(place[group], hash, group);
+  }
+}
+
+void KvCacheManager::EmitStored(const SequenceView& sequence, int32_t group, int32_t begin_block,
                                 int32_t end_block) {
+  if (end_block <= begin_block) return;
   const auto begin = static_cast<size_t>(begin_block);
   const auto count = static_cast<size_t>(end_block) - begin;
   const auto block_size = static_cast<size_t>(config_.block_size);
@@ -274,6 +341,7 @@ void KvCacheManager::EmitStored(const SequenceView& sequence, int32_t begin_bloc
     }
   }
   stored.first_block = begin_block;
+  stored.group = group;
   events_.emplace_back(std::move(stored));
 }
 

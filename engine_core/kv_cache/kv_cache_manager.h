@@ -2,16 +2,18 @@
 
 // The block tables of running requests, over a BlockPool, and the blocks they share.
 // Thread: engine loop. Owns: the pool and one slab of block tables, a row per RequestSlot; a
-// request holds blocks only while it has a slot. Lengths are in tokens unless the name says blocks.
-// TryAdmit and TryGrow return false when there are not enough blocks: normal; the request gets none
-// then, and the scheduler waits or preempts. Full blocks are registered in the prefix cache when
-// their tokens are scheduled, before they are computed: a request admitted later in the same step
-// may share them, because the executor computes requests in the order of the step. ForgetBeyond
-// takes that back for a request whose scheduled tokens will not run. Detach takes a request's
-// blocks out of its slot, for a request that holds them without running. With a sliding window a
-// request holds the blocks that its next token sees and those of the step: TryGrow frees blocks
-// that lie wholly before the window, and the table names the null block there. They go to the free
-// list like any freed block, the newest first, and can be found until they are allocated again.
+// request holds blocks only while it has a slot. Lengths are in tokens unless the name says blocks
+// or places. A table has a place for each block_size tokens, and at a place the blocks of all
+// groups of layers in their order; with one group a place is a block. TryAdmit and TryGrow return
+// false when there are not enough blocks: normal; the request gets none then, and the scheduler
+// waits or preempts. Full blocks are registered in the prefix cache when their tokens are
+// scheduled, before they are computed: a request admitted later in the same step may share them,
+// because the executor computes requests in the order of the step. ForgetBeyond takes that back for
+// a request whose scheduled tokens will not run. Detach takes a request's blocks out of its slot,
+// for a request that holds them without running. Of local groups a request holds the blocks that
+// its next token sees and those of the step: TryGrow frees blocks that lie wholly before the
+// window, and the table names the null block there. They go to the free list like any freed block,
+// the newest first, and can be found until they are allocated again.
 
 #include <algorithm>
 #include <cstdint>
@@ -27,6 +29,7 @@
 #include "engine_core/kv_cache/block_residency.h"
 #include "engine_core/kv_cache/extra_keys.h"
 #include "engine_core/kv_cache/kv_cache_event.h"
+#include "engine_core/kv_cache/layer_groups.h"
 
 namespace tandem {
 
@@ -35,10 +38,10 @@ struct KvCacheConfig {
   int32_t block_size = 0;
   int32_t max_num_seqs = 0;
   int32_t max_model_len = 0;
-  int32_t max_num_batched_tokens = 0;  // of a step; read only with a sliding window
-  // Positions that a request may need after those of a step; read only with a sliding window.
+  int32_t max_num_batched_tokens = 0;  // of a step; read only with local groups
+  // Positions that a request may need after those of a step; read only with local groups.
   int32_t num_draft_tokens = 0;
-  int32_t sliding_window = 0;  // keys that every layer sees, the token's own included; 0: all
+  LayerGroups groups = {};
   bool enable_prefix_caching = true;
   double watermark = 0;  // share of num_blocks that an admission leaves free for running requests
   bool enable_events = false;
@@ -64,7 +67,7 @@ struct SequenceView {
 
 // Blocks that are held without a slot. Movable only: each block is freed once.
 struct HeldBlocks {
-  std::vector<BlockId> table;
+  std::vector<BlockId> table;  // of whole places
   int32_t num_null = 0;
   int32_t num_registered = 0;
 
@@ -91,10 +94,16 @@ class KvCacheManager {
   // Appends the hashes of full blocks that *hashes lacks; nothing with caching off.
   void ExtendHashes(std::span<const TokenId> token_ids, const ExtraKeys& extra_keys,
                     std::vector<BlockHash>* hashes);
-  // The longest cached prefix of whole blocks, of at most max_tokens. With a sliding window only
-  // the blocks that the token after it sees must be cached; the others are null. Holds nothing;
-  // valid until the next call that is not const.
+  // The longest cached prefix of whole places, of at most max_tokens. Of local groups only the
+  // blocks that the token after it sees must be cached; the others are null. Holds nothing; valid
+  // until the next call that is not const.
   std::span<const BlockId> FindCachedPrefix(std::span<const BlockHash> hashes, int32_t max_tokens);
+  // Tokens in the places of a table, or of a part of one.
+  int32_t NumTokensIn(std::span<const BlockId> table) const {
+    return static_cast<int32_t>(table.size()) / num_groups_ * config_.block_size;
+  }
+  // Tokens for which there are free blocks of all groups.
+  int32_t NumFreeTokens() const { return pool_.num_free() / num_groups_ * config_.block_size; }
 
   bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission);
   // The same for a sequence that holds blocks already, which move to the slot.
@@ -102,7 +111,7 @@ class KvCacheManager {
                 HeldBlocks* held);
   // Blocks that a table of num_held lacks for num_tokens.
   int32_t NumMissingBlocks(int32_t num_held, int32_t num_tokens) const {
-    return std::max(0, NumBlocksFor(num_tokens) - num_held);
+    return std::max(0, NumPlacesFor(num_tokens) * num_groups_ - num_held);
   }
   // Makes room for the first num_tokens of an admitted request and num_lookahead_tokens after them,
   // up to max_model_len.
@@ -141,34 +150,42 @@ class KvCacheManager {
 
  private:
   struct Row {
-    int32_t num_blocks = 0;
-    int32_t num_null = 0;        // leading blocks before the window
-    int32_t num_registered = 0;  // leading blocks that have been registered
+    int32_t num_places = 0;
+    int32_t num_null = 0;        // leading places before the window
+    int32_t num_registered = 0;  // leading places that have been registered
   };
 
-  int32_t NumBlocksFor(int32_t num_tokens) const;
+  int32_t NumPlacesFor(int32_t num_tokens) const;
   bool HasRoom(int32_t num_blocks, const Admission& admission) const;
   BlockId* Table(RequestSlot slot) const;
   Row& RowOf(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
   const Row& RowOf(RequestSlot slot) const { return rows_[static_cast<size_t>(Index(slot))]; }
   void FindFromStart(std::span<const BlockHash> hashes);
   void FindWindow(std::span<const BlockHash> hashes);
-  void Append(RequestSlot slot, int32_t num_new_blocks);
+  bool FindLocalBlocks(const BlockHash& hash, size_t place);
+  // The first place that the token at the end of `num_places` sees.
+  size_t FirstPlaceSeen(size_t num_places) const;
+  int32_t NumBeforeWindow(std::span<const BlockId> table) const;
+  void Append(RequestSlot slot, int32_t num_new_places);
   void FreeBefore(RequestSlot slot, int32_t num_computed_tokens);
   void RegisterFullBlocks(RequestSlot slot, const SequenceView& sequence, int32_t num_tokens);
-  void EmitStored(const SequenceView& sequence, int32_t begin_block, int32_t end_block);
+  void RegisterPlace(const BlockId* place, const BlockHash& hash);
+  void EmitStored(const SequenceView& sequence, int32_t group, int32_t begin_block,
+                  int32_t end_block);
 
   KvCacheConfig config_;
   std::vector<KvCacheEvent> events_;
   std::optional<BlockResidency> residency_;
   BlockPool pool_;
   BlockHasher hasher_;
+  int32_t num_groups_;
   int32_t watermark_blocks_;
-  int32_t max_held_blocks_;
-  int32_t max_blocks_per_seq_;         // of a table, null blocks included
-  std::unique_ptr<BlockId[]> tables_;  // [max_num_seqs, max_blocks_per_seq]
+  int32_t max_local_places_;           // that one request holds in a local group
+  int32_t max_places_;                 // of a table
+  std::unique_ptr<BlockId[]> tables_;  // [max_num_seqs, max_places, num_groups]
   std::vector<Row> rows_;
-  std::vector<BlockId> found_;  // FindCachedPrefix's result
+  std::vector<BlockId> found_;   // FindCachedPrefix's result
+  std::vector<BlockId> hidden_;  // blocks that leave a window
 };
 
 }  // namespace tandem

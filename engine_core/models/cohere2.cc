@@ -13,10 +13,7 @@ StatusOr<ParallelLayer> LoadCohere2Layer(const LoadContext& context, const Layer
                                              /*has_bias=*/false));
   ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, place));
   ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place));
-  const int32_t window = context.config.WindowOf(place.idx);
-  layer.attention.has_rope = window > 0;
-  // As in vLLM, a token sees the whole window before itself.
-  if (window > 0) layer.attention.options.sliding_window = window + 1;
+  layer.attention.has_rope = context.config.WindowOf(place.idx) > 0;
   return layer;
 }
 

@@ -29,7 +29,7 @@ StatusOr<AttentionLayer> LoadLlama4Attention(const LoadContext& context, const L
     layer.scales_q = ScalesQueries(context);
     return layer;
   }
-  layer.options.chunk = static_cast<int32_t>(config.attention_chunk_size);
+  layer.options.chunk = config.ChunkOf(place.idx);
   if (!config.use_qk_norm) return layer;
   ASSIGN_OR_RETURN(layer.q_norm, Ones(context, config.head_dim));
   ASSIGN_OR_RETURN(layer.k_norm, Ones(context, config.head_dim));

@@ -92,6 +92,7 @@ constexpr ArchitectureRow kArchitectures[] = {
     {"Cohere2ForCausalLM",
      LoadCohere2,
      {.has_window = true,
+      .window_is_before_token = true,  // as in vLLM
       .renames = R"({"layer_norm_eps": "rms_norm_eps"})",
       .required = R"({"use_qk_norm": false, "use_parallel_block": true})",
       .defaults = R"({"rms_norm_eps": 1e-5, "logit_scale": 0.0625, "sliding_window": 4096,
@@ -270,7 +271,8 @@ constexpr ArchitectureRow kArchitectures[] = {
                       "rope_theta": 1000000, "max_position_embeddings": 128000})"}},
     {"Llama4ForCausalLM",
      LoadLlama4,
-     {.mixtures = MixtureLayers::kByKeys,
+     {.has_chunks = true,
+      .mixtures = MixtureLayers::kByKeys,
       .renames = R"({"intermediate_size": "moe_intermediate_size",
                      "intermediate_size_mlp": "intermediate_size",
                      "interleave_moe_layer_step": "decoder_sparse_step"})",

@@ -44,12 +44,14 @@ Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidd
   const bool shares_kv = step.kv_cache->spec().num_layers == 1;
   for (size_t i = 0; i < layers_.size(); ++i) {
     fill_taps();
-    LayerKv kv = step.kv_cache->layer(shares_kv ? 0 : layer_idx);
+    KvPlace place = {.layer = shares_kv ? 0 : layer_idx};
+    if (!step.kv_places.empty()) place = step.kv_places[static_cast<size_t>(layer_idx)];
+    LayerKv kv = step.kv_cache->layer(place.layer);
     const int owner = shares_kv ? layer_idx : step.kv_cache->spec().kv_owner(layer_idx);
     const KvScales& scales = kv_scales_[static_cast<size_t>(owner - first_layer)];
     kv.k_scale = scales.k;
     kv.v_scale = scales.v;
-    layers_[i]->Run(&decoder_, kv, *step.plan);
+    layers_[i]->Run(&decoder_, kv, step.PlanOf(place.group));
     decoder_.AddDeepstack(step.deepstack, layer_idx);
     ++layer_idx;
   }

@@ -24,17 +24,31 @@ struct StateTap {
   Tensor out;          // [T, H] act; columns of a wider tensor
 };
 
+// Where a layer's keys and values are.
+struct KvPlace {
+  int layer = 0;  // of the cache
+  int group = 0;  // of layers, whose blocks it has
+};
+
 struct ModelStep {
   Tensor token_ids;                             // [T] i32, in backend memory
   Tensor token_types = {};                      // [T] i32, of models that have types
   std::span<const EmbeddedRows> embedded = {};  // rows that have no token id
   const AttentionPlan* plan = nullptr;
+  // Of the groups of layers from the second on; the tokens are the same.
+  std::span<const std::unique_ptr<AttentionPlan>> other_plans = {};
   const KvCache* kv_cache = nullptr;
+  // By layer of the model. Empty: the cache's layers are the model's, in one group.
+  std::span<const KvPlace> kv_places = {};
   // Where the hidden states are, [T, H] res: those that the stages of earlier ranks have left
   // there, or room for the first stage's. Empty: the model's own memory.
   Tensor hidden = {};
   const StepAdapters* adapters = nullptr;  // null: no token has one
   std::span<const StateTap> taps = {};     // filled by Forward
+
+  const AttentionPlan& PlanOf(int group) const {
+    return group == 0 ? *plan : *other_plans[static_cast<size_t>(group - 1)];
+  }
 
   // ---- of models with a vision tower, in host memory; empty in a step without images ----
   // What is added to rows after the first layers, layer by layer: [n, levels * H].

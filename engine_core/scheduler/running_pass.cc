@@ -86,7 +86,7 @@ int32_t RunningPass::NumTokensDueBefore(const Request& request, int32_t most) co
   }
   const RequestQueue& waiting = parts_.requests.waiting();
   auto num_seats = parts_.config.max_num_active_seqs - static_cast<int32_t>(running.size());
-  int32_t num_free_tokens = parts_.kv_cache.pool().num_free() * parts_.kv_cache.config().block_size;
+  int32_t num_free_tokens = parts_.kv_cache.NumFreeTokens();
   for (Request* other = waiting.First(); other != nullptr && num_seats > 0 && num_tokens < most;
        other = waiting.Next(other)) {
     if (!is_due(other, other->due)) break;

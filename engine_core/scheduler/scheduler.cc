@@ -37,7 +37,7 @@ Scheduler::Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
       cadence_(parts_.config.prefill_schedule_interval),
       pace_(parts_.config.step_time_limit, parts_.config.image_time_limit) {
   CHECK_LE(parts_.config.max_num_seqs, kv_cache->config().max_num_seqs);
-  CHECK(connector == nullptr || kv_cache->config().sliding_window == 0)
+  CHECK(connector == nullptr || kv_cache->config().groups == LayerGroups())
       << "a connector may read blocks that leave the window while their request runs";
 }
 

@@ -57,7 +57,7 @@ enum class PauseState {
 class Scheduler {
  public:
   // The cache and the connector (nullptr: none) must outlive the scheduler. REQUIRES: the cache has
-  // at least config.max_num_seqs slots; no connector together with a sliding window.
+  // at least config.max_num_seqs slots; a connector only with one full group of layers.
   Scheduler(const SchedulerConfig& config, KvCacheManager* kv_cache,
             KvConnector* connector = nullptr);
   Scheduler(const Scheduler&) = delete;  // its parts point at each other

@@ -58,7 +58,8 @@ struct ScheduledRequest {
   int32_t num_computed_tokens = 0;
   int32_t num_scheduled_tokens = 0;
   // Range of SchedulerOutput::new_block_ids. Running: blocks to append to the slot's block table,
-  // often none. New and resumed: the whole block table.
+  // often none. New and resumed: the whole block table. Place by place, at each the blocks of all
+  // groups of layers.
   int32_t new_blocks_begin = 0;
   int32_t num_new_blocks = 0;
   ScheduledKind kind = ScheduledKind::kRunning;

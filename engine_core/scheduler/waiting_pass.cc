@@ -80,8 +80,7 @@ std::optional<WaitingPass::Prefix> WaitingPass::FindPrefix(Request* request,
     prefix.looked_up = true;
     prefix.cached = FindLocal(*request, plan);
   }
-  prefix.known.num_local =
-      static_cast<int32_t>(prefix.cached.size()) * parts_.kv_cache.config().block_size;
+  prefix.known.num_local = parts_.kv_cache.NumTokensIn(prefix.cached);
   const bool gave_up = request->num_failed_loads >= parts_.config.max_failed_kv_loads;
   if (!parts_.transfers.has_connector() || gave_up) return prefix;
   const std::optional<KvMatch> match = parts_.transfers.Match(*request, prefix.known.num_local);

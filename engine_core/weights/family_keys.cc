@@ -102,10 +102,10 @@ constexpr TextModelRow kTextModels[] = {
 
 }  // namespace
 
-Status ReadFamilyKeys(const Json& json, ModelConfig* config) {
+Status ReadFamilyKeys(const Json& json, const ConfigRules& rules, ModelConfig* config) {
   RETURN_IF_ERROR(ReadFlags(json, config));
   RETURN_IF_ERROR(ReadMultipliers(json, config));
-  RETURN_IF_ERROR(ReadChunks(json, config));
+  if (rules.has_chunks) RETURN_IF_ERROR(ReadChunks(json, config));
   return ReadRopeLayers(json, config);
 }
 

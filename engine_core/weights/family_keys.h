@@ -11,7 +11,7 @@
 namespace tandem {
 
 // Biases and norms, multipliers, chunks, layers that do not rotate.
-Status ReadFamilyKeys(const nlohmann::json& json, ModelConfig* config);
+Status ReadFamilyKeys(const nlohmann::json& json, const ConfigRules& rules, ModelConfig* config);
 
 // Of a model that takes more than text, the architecture of its text model, where that is built.
 void TakeTextModel(ModelConfig* config);

@@ -195,6 +195,7 @@ Status ReadSlidingWindow(const Json& json, const ConfigRules& rules, ModelConfig
   auto& layers = config->sliding_layers;
   if (!is_used || config->sliding_window == 0) layers.assign(layers.size(), false);
   if (std::find(layers.begin(), layers.end(), true) == layers.end()) config->sliding_window = 0;
+  if (rules.window_is_before_token && config->sliding_window > 0) ++config->sliding_window;
   return OkStatus();
 }
 
@@ -403,7 +404,7 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
     config->quantization = *parsed;
     break;
   }
-  RETURN_IF_ERROR(ReadFamilyKeys(json, config));
+  RETURN_IF_ERROR(ReadFamilyKeys(json, rules, config));
   RETURN_IF_ERROR(ReadSlidingWindow(json, rules, config));
   if (rules.is_uneven) RETURN_IF_ERROR(ReadUneven(json, config));
   const int64_t rope_dim = rules.has_latent      ? config->latent.pe_dim
@@ -447,12 +448,6 @@ int64_t ModelConfig::KvLayerOf(int64_t layer) const {
   int64_t kept = first_sharing - 1;
   while (kept > 0 && IsGlobal(kept) != IsGlobal(layer)) --kept;
   return kept;
-}
-
-int32_t ModelConfig::UniformWindow() const {
-  const int64_t num_sliding = std::count(sliding_layers.begin(), sliding_layers.end(), true);
-  const bool in_all = num_sliding > 0 && num_sliding == static_cast<int64_t>(sliding_layers.size());
-  return in_all ? static_cast<int32_t>(sliding_window) : 0;
 }
 
 StatusOr<ModelConfig> ParseModelConfig(std::string_view config_text,

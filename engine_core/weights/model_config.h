@@ -54,7 +54,10 @@ struct UnevenConfig {
 // What HF's classes of one architecture do with the keys of config.json, where they differ from
 // most.
 struct ConfigRules {
-  bool has_window = false;    // reads sliding_window
+  bool has_window = false;  // reads sliding_window
+  // A token sees as many keys before itself; else its own is counted.
+  bool window_is_before_token = false;
+  bool has_chunks = false;    // reads attention_chunk_size
   bool has_rope = true;       // else it learns its positions
   bool has_gated_mlp = true;  // three matrices, else two
   // An encoder of BERT's family: each token sees all others, and some keys have other names.
@@ -90,8 +93,9 @@ struct ModelConfig {
   RecurrentConfig recurrent;  // its layers have a state and no keys and values
   bool attn_output_gate = false;
   int64_t rotary_dim = 0;  // even, <= head_dim; RoPE leaves the others as they are. gpt2: 0
-  // How many keys a token sees in the layers that have a window; 0 when no layer has one. The keys
-  // of the file that switch the window on or choose its layers are already applied.
+  // How many keys a token sees in the layers that have a window, its own included; 0 when no layer
+  // has one. The keys of the file that switch the window on or choose its layers are already
+  // applied.
   int64_t sliding_window = 0;
   std::vector<bool> sliding_layers;  // [num_layers]
   int64_t max_position_embeddings = 0;
@@ -154,8 +158,15 @@ struct ModelConfig {
 
   // The window of one layer; 0: none.
   int32_t WindowOf(int64_t layer) const {
-    return sliding_layers[static_cast<size_t>(layer)] ? static_cast<int32_t>(sliding_window) : 0;
+    const bool has_window = sliding_window > 0 && sliding_layers[static_cast<size_t>(layer)];
+    return has_window ? static_cast<int32_t>(sliding_window) : 0;
   }
+  // The chunk of positions within which the tokens of a layer attend; 0: it has none.
+  int32_t ChunkOf(int64_t layer) const {
+    return HasRope(layer) ? static_cast<int32_t>(attention_chunk_size) : 0;
+  }
+  // Whether its tokens see recent keys alone.
+  bool IsLocal(int64_t layer) const { return WindowOf(layer) > 0 || ChunkOf(layer) > 0; }
   bool is_uneven() const { return uneven.global_head_dim > 0; }
   bool IsGlobal(int64_t layer) const { return is_uneven() && WindowOf(layer) == 0; }
   int64_t HeadDimOf(int64_t layer) const {
@@ -177,8 +188,6 @@ struct ModelConfig {
   bool IsMixture(int64_t layer) const {
     return !mixture_layers.empty() && mixture_layers[static_cast<size_t>(layer)];
   }
-  // The window that all layers share; 0 when some layer has none.
-  int32_t UniformWindow() const;
 };
 
 // Of a folder or a GGUF file.

@@ -34,10 +34,9 @@ void CheckShape(const ModelConfig& config) {
   CHECK(config.head_dim > 0 && config.rotary_dim <= config.head_dim);
   CHECK_EQ(static_cast<int64_t>(config.sliding_layers.size()), config.num_layers);
   for (int64_t layer = 0; layer < config.num_layers; ++layer) {
-    CHECK(config.WindowOf(layer) >= 0);
+    CHECK(config.WindowOf(layer) >= 0 && config.ChunkOf(layer) >= 0);
     (void)config.IsMixture(layer);
   }
-  CHECK(config.UniformWindow() >= 0);
   if (config.vision.family != VisionFamily::kNone) {
     const VisionConfig& vision = config.vision;
     CHECK(vision.num_layers > 0 && vision.head_dim() > 0 && vision.patch_numbers() > 0);

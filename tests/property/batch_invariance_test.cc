@@ -101,6 +101,16 @@ std::vector<Transcript> RunAlone(const EngineDriverOptions& base,
 struct Seen {
   int64_t cached_tokens = 0;
   int64_t preemptions = 0;
+
+  void Add(const Seen& other) {
+    cached_tokens += other.cached_tokens;
+    preemptions += other.preemptions;
+  }
+  // The conditions did occur.
+  void Check() const {
+    CHECK(cached_tokens > 0);
+    CHECK(preemptions > 0);
+  }
 };
 
 void CheckAgainstAlone(EngineDriver* engine, const std::vector<TestRequest>& requests,
@@ -115,9 +125,8 @@ void CheckAgainstAlone(EngineDriver* engine, const std::vector<TestRequest>& req
 }
 
 // Runs on `ranks` what one rank has run alone.
-void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint64_t num_seeds,
-                     int32_t tight_num_blocks = kMaxModelLen / 32 + 4, const RankCounts& ranks = {},
-                     TokenId last_token = 500) {
+Seen RunSeeds(const EngineDriverOptions& base, uint64_t first_seed, uint64_t num_seeds,
+              int32_t tight_num_blocks, const RankCounts& ranks = {}, TokenId last_token = 500) {
   Seen seen;
   for (uint64_t seed = first_seed; seed < first_seed + num_seeds; ++seed) {
     CAPTURE(base.model_dir, seed);
@@ -159,9 +168,13 @@ void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint6
       CheckAgainstAlone(&engine, requests, alone, &seen);
     }
   }
-  // The conditions did occur.
-  CHECK(seen.cached_tokens > 0);
-  CHECK(seen.preemptions > 0);
+  return seen;
+}
+
+void CheckInvariance(const EngineDriverOptions& base, uint64_t first_seed, uint64_t num_seeds,
+                     int32_t tight_num_blocks = kMaxModelLen / 32 + 4, const RankCounts& ranks = {},
+                     TokenId last_token = 500) {
+  RunSeeds(base, first_seed, num_seeds, tight_num_blocks, ranks, last_token).Check();
 }
 
 TEST_CASE("batch invariance: llama in bfloat16 on cpu") {
@@ -183,6 +196,16 @@ TEST_CASE("batch invariance: mixtral in bfloat16 on cpu") {
 TEST_CASE("batch invariance: qwen3-moe in bfloat16 and float32 on cpu") {
   CheckInvariance(BaseOptions("qwen3_moe", DType::kBf16, false), 500, 4);
   CheckInvariance(BaseOptions("qwen3_moe", DType::kF32, false), 550, 3);
+}
+
+TEST_CASE("batch invariance: groups of layers with and without a window") {
+  constexpr int32_t kTight = kMaxModelLen / 32 + 1;  // what one request may need, and a place more
+  Seen seen;
+  seen.Add(RunSeeds(BaseOptions("gemma2", DType::kBf16, false), 1600, 3, kTight));
+  seen.Add(RunSeeds(BaseOptions("gemma3_text", DType::kBf16, false), 1650, 3, kTight));
+  seen.Add(RunSeeds(BaseOptions("gemma3_text", DType::kF32, false), 1700, 2, kTight));
+  seen.Add(RunSeeds(BaseOptions("gpt_oss_mxfp4", DType::kBf16, false), 1750, 2, kTight));
+  seen.Check();
 }
 
 TEST_CASE("batch invariance: deepseek's latents in bfloat16, float32 and int8 on cpu") {

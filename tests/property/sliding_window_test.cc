@@ -1,10 +1,11 @@
-// Block tables with a sliding window compared with the definition of the window: which blocks a
-// request holds, which prefix is a hit.
+// Block tables of groups of layers compared with the definition of windows and chunks: which blocks
+// a request holds, which prefix is a hit.
 
 #include <algorithm>
 #include <map>
 #include <random>
 #include <set>
+#include <utility>
 
 #include "engine_core/kv_cache/kv_cache_manager.h"
 
@@ -28,7 +29,12 @@ class World {
     config_.max_model_len = 1 + Below(60);
     config_.max_num_seqs = 5;
     config_.max_num_batched_tokens = 1 + Below(20);
-    config_.sliding_window = 2 + Below(30);
+    config_.groups = LayerGroups::OfWindow(2 + Below(30));
+    if (Below(3) > 0) {
+      config_.groups.num_full = Below(3);
+      config_.groups.num_local = 1 + Below(3);
+    }
+    if (Below(4) == 0) config_.groups.chunk = std::exchange(config_.groups.window, 0);
     config_.enable_prefix_caching = Below(5) > 0;
     config_.num_blocks = 1 + MaxHeldBlocks(config_) + Below(2 * MaxHeldBlocks(config_));
     cache_.emplace(config_);
@@ -51,11 +57,13 @@ class World {
     std::map<BlockId, int32_t> holders;
     for (const auto& [slot, request] : running_) {
       const auto table = cache_->BlockTable(slot);
-      REQUIRE(static_cast<int32_t>(table.size()) == CeilDiv(request.num_computed));
+      const int32_t num_groups = config_.groups.count();
+      REQUIRE(static_cast<int32_t>(table.size()) == CeilDiv(request.num_computed) * num_groups);
       int32_t num_held = 0;
       for (int32_t i = 0; i < static_cast<int32_t>(table.size()); ++i) {
         const BlockId block = table[static_cast<size_t>(i)];
-        REQUIRE((block == kNullBlock) == !Sees(request.num_seen_from, i));
+        REQUIRE((block == kNullBlock) ==
+                !Sees(request.num_seen_from, i / num_groups, i % num_groups));
         if (block == kNullBlock) continue;
         ++holders[block];
         ++num_held;
@@ -72,22 +80,34 @@ class World {
   int32_t CeilDiv(int32_t tokens) const {
     return (tokens + config_.block_size - 1) / config_.block_size;
   }
-  // Whether the token at `position` or a later one sees a token of the block.
-  bool Sees(int32_t position, int32_t block) const {
-    return (block + 1) * config_.block_size - 1 >= position - config_.sliding_window + 1;
+  // Whether the token at `position` or a later one sees a token of the block in layers of a group.
+  bool Sees(int32_t position, int32_t block, int32_t group) const {
+    const int32_t last = (block + 1) * config_.block_size - 1;
+    if (group < config_.groups.num_full) return true;
+    if (config_.groups.chunk == 0) return last >= position - config_.groups.window + 1;
+    return last / config_.groups.chunk >= position / config_.groups.chunk;
+  }
+  std::optional<BlockId> Find(const std::vector<BlockHash>& hashes, int32_t block,
+                              int32_t group) const {
+    return cache_->pool().Find(hashes[static_cast<size_t>(block)], group);
+  }
+  bool IsHit(const std::vector<BlockHash>& hashes, int32_t num_blocks) const {
+    for (int32_t group = 0; group < config_.groups.count(); ++group) {
+      const bool needs_last = config_.groups.chunk == 0;
+      if (needs_last && !Find(hashes, num_blocks - 1, group)) return false;
+      for (int32_t i = 0; i < num_blocks; ++i) {
+        if (!Sees(num_blocks * config_.block_size, i, group)) continue;
+        if (!Find(hashes, i, group)) return false;
+      }
+    }
+    return true;
   }
   // Tries every length, the longest first.
   int32_t LongestHit(const std::vector<BlockHash>& hashes, int32_t max_tokens) const {
     const auto num_hashes = static_cast<int32_t>(hashes.size());
-    for (int32_t n = std::min(num_hashes, max_tokens / config_.block_size); n > 0; --n) {
-      bool hit = cache_->pool().Find(hashes[static_cast<size_t>(n) - 1]).has_value();
-      for (int32_t i = 0; i < n; ++i) {
-        if (!Sees(n * config_.block_size, i)) continue;
-        hit &= cache_->pool().Find(hashes[static_cast<size_t>(i)]).has_value();
-      }
-      if (hit) return n;
-    }
-    return 0;
+    int32_t n = std::min(num_hashes, max_tokens / config_.block_size);
+    while (n > 0 && !IsHit(hashes, n)) --n;
+    return n;
   }
 
   void Admit(RequestSlot slot) {
@@ -100,15 +120,17 @@ class World {
     const auto num_tokens = static_cast<int32_t>(request.tokens.size());
     Admission admission;
     admission.cached_prefix = cache_->FindCachedPrefix(request.hashes, num_tokens - 1);
-    const auto num_hit = static_cast<int32_t>(admission.cached_prefix.size());
+    const int32_t num_groups = config_.groups.count();
+    const auto num_found = static_cast<int32_t>(admission.cached_prefix.size());
+    const int32_t num_hit = num_found / num_groups;
     REQUIRE(num_hit == LongestHit(request.hashes, num_tokens - 1));
-    for (int32_t i = 0; i < num_hit; ++i) {
-      const BlockId block = admission.cached_prefix[static_cast<size_t>(i)];
-      if (block != kNullBlock) {
-        REQUIRE(block == cache_->pool().Find(request.hashes[static_cast<size_t>(i)]));
-      }
-    }
     request.num_seen_from = num_hit * config_.block_size;
+    for (int32_t i = 0; i < num_found; ++i) {
+      const BlockId block = admission.cached_prefix[static_cast<size_t>(i)];
+      const bool is_seen = Sees(request.num_seen_from, i / num_groups, i % num_groups);
+      REQUIRE((block != kNullBlock) == is_seen);
+      if (is_seen) REQUIRE(block == Find(request.hashes, i / num_groups, i % num_groups));
+    }
     const int32_t num_new =
         1 + Below(std::min(config_.max_num_batched_tokens, num_tokens - request.num_seen_from));
     admission.num_tokens = request.num_seen_from + num_new;

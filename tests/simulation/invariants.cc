@@ -127,6 +127,7 @@ Status Invariants::CheckBlocks() {
   const Scheduler& scheduler = engine_->scheduler();
   std::map<BlockId, int32_t> holders;
   std::set<RequestSlot> slots;
+  const auto most_held = static_cast<size_t>(MaxHeldBlocks(kv_cache.config()));
   const auto count = [&](const RequestId& id, std::span<const BlockId> table) {
     std::set<BlockId> own;
     for (BlockId block : table) {
@@ -134,6 +135,7 @@ Status Invariants::CheckBlocks() {
       if (!own.insert(block).second) return Wrong(id, "holds a block twice");
       ++holders[block];
     }
+    if (own.size() > most_held) return Wrong(id, "holds more blocks than it may need");
     return OkStatus();
   };
   for (const Request* request : scheduler.running()) {

@@ -39,14 +39,14 @@ Status KvEventShadow::Store(const BlockStored& stored) {
     if (hashes.empty() || !(hashes.back() == stored.block_hashes[i])) {
       return InternalError("KV event: a stored hash is not that of its tokens");
     }
-    ++num_blocks_[stored.block_hashes[i].bytes];
+    ++num_blocks_[{stored.block_hashes[i].bytes, stored.group}];
     known_[stored.block_hashes[i].bytes] = prefix;
   }
   return OkStatus();
 }
 
 Status KvEventShadow::Remove(const BlockRemoved& removed) {
-  const auto found = num_blocks_.find(removed.block_hash.bytes);
+  const auto found = num_blocks_.find({removed.block_hash.bytes, removed.group});
   if (found == num_blocks_.end()) return InternalError("KV event: removed an unknown hash");
   if (--found->second == 0) num_blocks_.erase(found);
   return OkStatus();

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "common/status.h"
@@ -19,7 +20,7 @@ class KvEventShadow {
   explicit KvEventShadow(int32_t block_size) : hasher_(block_size) {}
 
   Status Apply(const std::vector<KvCacheEvent>& events);
-  // Distinct hashes that can be found.
+  // Distinct hashes that can be found, each once per group of layers.
   size_t num_hashes() const { return num_blocks_.size(); }
 
  private:
@@ -32,8 +33,8 @@ class KvEventShadow {
   Status Remove(const BlockRemoved& removed);
 
   BlockHasher hasher_;
-  std::map<Key, int> num_blocks_;  // that hold it
-  std::map<Key, Prefix> known_;    // every block ever stored
+  std::map<std::pair<Key, int32_t>, int> num_blocks_;  // of a group, that hold it
+  std::map<Key, Prefix> known_;                        // every block ever stored
 };
 
 }  // namespace tandem

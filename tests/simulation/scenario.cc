@@ -39,7 +39,7 @@ class Drawing {
 
  private:
   void DrawConfig();
-  void DrawWindow();
+  void DrawWindow(uint64_t seed);
   void DrawOutside(uint64_t seed);
   void DrawDrafter(uint64_t seed);
   void DrawPace(uint64_t seed);
@@ -54,7 +54,7 @@ class Drawing {
 
 Scenario Drawing::Draw(uint64_t seed) {
   DrawConfig();
-  if (seed % 4 == 3) DrawWindow();
+  if (seed % 4 == 3) DrawWindow(seed);
   const int32_t num_documents = random_->Between(1, 4);
   for (int32_t i = 0; i < num_documents; ++i) {
     documents_.push_back(DrawPrompt(drawn_.limits.max_model_len - 2));
@@ -112,11 +112,23 @@ void Drawing::DrawConfig() {
   drawn_.is_lossy = random_->Chance(0.15);
 }
 
-// A window that every layer has, in a cache that holds little more than one request needs.
-void Drawing::DrawWindow() {
-  drawn_.limits.sliding_window = random_->Between(2, 1 + drawn_.limits.max_model_len);
+// A window, in a cache that holds little more than one request needs. Two models of three have
+// layers without it as well; that is drawn from a generator of its own. Some have chunks.
+void Drawing::DrawWindow(uint64_t seed) {
+  LayerGroups& groups = drawn_.limits.groups;
+  groups = LayerGroups::OfWindow(random_->Between(2, 1 + drawn_.limits.max_model_len));
+  SimRandom draw(seed * 43);
+  const auto up_to = [&](int32_t high) {
+    return static_cast<int32_t>(1 + draw.Next() % static_cast<uint64_t>(high));
+  };
+  if (up_to(3) > 1) {
+    groups.num_full = up_to(2);
+    groups.num_local = up_to(3);
+    if (up_to(4) == 1) groups.chunk = std::exchange(groups.window, 0);
+  }
   const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, drawn_.limits));
   if (random_->Chance(0.8)) drawn_.limits.num_blocks = 1 + num_held + random_->Between(0, num_held);
+  drawn_.limits.num_blocks = std::max(drawn_.limits.num_blocks, 1 + num_held);
 }
 
 // What requests wait for outside the engine: KV from a connector, grammars, places for adapters.
@@ -331,7 +343,9 @@ std::string Scenario::Describe() const {
        << "/" << s.step_time_limit.decode_steps << " image " << s.image_time_limit.seconds
        << ", caching " << options.kv_cache.enable_prefix_caching << ", async "
        << options.async_scheduling << ", watermark " << options.kv_cache.watermark << ", window "
-       << limits.sliding_window << ", connector " << connector_seed.has_value() << " recomputes "
+       << limits.groups.window << " chunk " << limits.groups.chunk << " groups "
+       << limits.groups.num_full << "+" << limits.groups.num_local << ", connector "
+       << connector_seed.has_value() << " recomputes "
        << (s.kv_load_failure_policy == KvLoadFailurePolicy::kRecompute) << ", adapters "
        << s.max_loras << ", drafts " << limits.drafts.num_speculative_tokens << " ahead "
        << limits.drafts.num_lookahead_tokens << " slots " << limits.drafts.num_input_slots

@@ -8,6 +8,11 @@
 namespace tandem {
 namespace {
 
+// What the layers of a group keep for a position.
+uint64_t ContentOf(uint64_t prefix_hash, int32_t group) {
+  return prefix_hash ^ static_cast<uint64_t>(group) * 0x9e3779b97f4a7c15;
+}
+
 Status Breach(const RequestId& id, const std::string& what) {
   return InternalError("request " + id + ": " + what);
 }
@@ -230,22 +235,24 @@ Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledReque
                               std::to_string(scheduled.num_computed_tokens));
   }
   for (BlockId block : step.NewBlocks(scheduled)) {
-    const int32_t lowest = limits_.sliding_window > 0 ? Index(kNullBlock) : 1;
+    const auto group = static_cast<int32_t>(row.blocks.size()) % limits_.groups.count();
+    const int32_t lowest = limits_.groups.IsLocal(group) ? Index(kNullBlock) : 1;
     if (Index(block) < lowest || Index(block) >= limits_.num_blocks) {
       return Breach(row.id, "block " + std::to_string(Index(block)) + " does not exist");
     }
     row.blocks.push_back(block);
   }
-  const auto num_seen_blocks =
-      static_cast<size_t>((row.num_computed + limits_.block_size - 1) / limits_.block_size);
+  const auto num_seen_blocks = static_cast<size_t>(NumBlocksFor(row.num_computed));
   for (size_t i = 0; i < std::min(num_seen_blocks, row.blocks.size()); ++i) {
     if (!distrusted_.contains(row.blocks[i])) continue;
     row.is_garbage = true;
     holders_of_garbage_.insert(row.id);
   }
-  const int32_t hidden_end = FirstSeen(row.num_computed) / limits_.block_size;
-  std::fill_n(row.blocks.begin(),
-              std::min<size_t>(static_cast<size_t>(hidden_end), row.blocks.size()), kNullBlock);
+  const int32_t num_groups = limits_.groups.count();
+  for (int32_t i = 0; i < static_cast<int32_t>(row.blocks.size()); ++i) {
+    const int32_t group = i % num_groups, end = (i / num_groups + 1) * limits_.block_size;
+    if (end <= FirstSeen(row.num_computed, group)) row.blocks[static_cast<size_t>(i)] = kNullBlock;
+  }
   // Of its known tokens; the drafts come after them.
   const int32_t end =
       row.num_computed + scheduled.num_scheduled_tokens - scheduled.num_draft_tokens;
@@ -260,8 +267,8 @@ Status SimExecutor::TakeBlocks(const SchedulerOutput& step, const ScheduledReque
   if (supposed_end >= limits_.max_model_len) return Breach(row.id, "is too long");
   const int32_t room =
       std::min(supposed_end + limits_.drafts.num_lookahead_tokens, limits_.max_model_len);
-  const auto needed = static_cast<size_t>((room + limits_.block_size - 1) / limits_.block_size);
-  if (row.blocks.size() < needed) return Breach(row.id, "has too few blocks");
+  if (row.blocks.size() < static_cast<size_t>(NumBlocksFor(room)))
+    return Breach(row.id, "has too few blocks");
   return OkStatus();
 }
 
@@ -289,8 +296,11 @@ StatusOr<uint64_t> SimExecutor::Read(const Row& row) const {
   for (int32_t p = 0; p < row.step_begin; ++p) {
     hash = ExtendPrefixHash(hash, InputAt(row.images.get(), row.token_ids, p));
     if (row.is_garbage) continue;
-    if (p >= FirstSeen(row.step_begin) && kv_[KvIdx(row, p)] != hash) {
-      return Breach(row.id, "reads a wrong KV entry at position " + std::to_string(p));
+    for (int32_t group = 0; group < limits_.groups.count(); ++group) {
+      if (p < FirstSeen(row.step_begin, group)) continue;
+      if (kv_[KvIdx(row, p, group)] != ContentOf(hash, group)) {
+        return Breach(row.id, "reads a wrong KV entry at position " + std::to_string(p));
+      }
     }
   }
   return hash;
@@ -305,21 +315,30 @@ Status SimExecutor::Compute(const ScheduledRequest& scheduled) {
   const int32_t first_guess = end - scheduled.num_draft_tokens;
   RETURN_IF_ERROR(CheckImages(row, end));
   for (int32_t p = row.num_computed; p < end; ++p) {
-    const BlockId block = row.blocks[static_cast<size_t>(p / limits_.block_size)];
-    const auto b = static_cast<size_t>(Index(block));
-    if (block == kNullBlock) return Breach(row.id, "writes the null block");
-    const bool both_recover = row.was_garbage && RowOf(writer_[b]).was_garbage;
-    if (written_at_[b] == num_steps_ && writer_[b] != scheduled.slot && !both_recover) {
-      return Breach(row.id, "writes a block that another request writes in the same step");
-    }
-    written_at_[b] = num_steps_;
-    writer_[b] = scheduled.slot;
     hash = ExtendPrefixHash(hash, p < first_guess ? InputAt(row.images.get(), row.token_ids, p)
                                                   : guesses_[static_cast<size_t>(p - first_guess)]);
-    if (std::exchange(kv_[KvIdx(row, p)], hash) != hash) changed_at_[b] = num_steps_;
+    for (int32_t group = 0; group < limits_.groups.count(); ++group) {
+      RETURN_IF_ERROR(Write(scheduled.slot, p, group, ContentOf(hash, group)));
+    }
     if (p >= first_guess - 1) prefix_hashes_.push_back(hash);
   }
   if (!scheduled.needs_sample) row.num_computed = end;
+  return OkStatus();
+}
+
+Status SimExecutor::Write(RequestSlot slot, int32_t position, int32_t group, uint64_t content) {
+  const Row& row = RowOf(slot);
+  const BlockId block = BlockAt(row, position, group);
+  const auto b = static_cast<size_t>(Index(block));
+  if (block == kNullBlock) return Breach(row.id, "writes the null block");
+  const bool both_recover = row.was_garbage && RowOf(writer_[b]).was_garbage;
+  if (written_at_[b] == num_steps_ && writer_[b] != slot && !both_recover) {
+    return Breach(row.id, "writes a block that another request writes in the same step");
+  }
+  written_at_[b] = num_steps_;
+  writer_[b] = slot;
+  uint64_t& entry = kv_[KvIdx(row, position, group)];
+  if (std::exchange(entry, content) != content) changed_at_[b] = num_steps_;
   return OkStatus();
 }
 
@@ -410,23 +429,32 @@ void SimExecutor::WriteKv(BlockId block, int32_t position, uint64_t prefix_hash)
 void SimExecutor::Spoil(const ScheduledRequest& scheduled, std::vector<Spoiled>* spoiled) const {
   const Row& row = RowOf(scheduled.slot);
   const int32_t end = row.num_computed + scheduled.num_scheduled_tokens;
-  const int32_t begin = std::max(row.num_cached, FirstSeen(row.num_computed));
-  for (int32_t p = begin; p < end; ++p) {
-    spoiled->push_back(
-        {row.admission, row.blocks[static_cast<size_t>(p / limits_.block_size)], KvIdx(row, p)});
+  for (int32_t group = 0; group < limits_.groups.count(); ++group) {
+    const int32_t begin = std::max(row.num_cached, FirstSeen(row.num_computed, group));
+    for (int32_t p = begin; p < end; ++p) {
+      spoiled->push_back({row.admission, BlockAt(row, p, group), KvIdx(row, p, group)});
+    }
   }
 }
 
 bool SimExecutor::Chance(double probability) { return random_ && random_->Chance(probability); }
 
-int32_t SimExecutor::FirstSeen(int32_t position) const {
-  if (limits_.sliding_window == 0) return 0;
-  return std::max(0, position - limits_.sliding_window + 1);
+int32_t SimExecutor::FirstSeen(int32_t position, int32_t group) const {
+  return limits_.groups.IsLocal(group) ? limits_.groups.FirstSeen(position) : 0;
 }
 
-size_t SimExecutor::KvIdx(const Row& row, int32_t position) const {
-  const BlockId block = row.blocks[static_cast<size_t>(position / limits_.block_size)];
-  return static_cast<size_t>(Index(block)) * static_cast<size_t>(limits_.block_size) +
+int32_t SimExecutor::NumBlocksFor(int32_t num_tokens) const {
+  return (num_tokens + limits_.block_size - 1) / limits_.block_size * limits_.groups.count();
+}
+
+BlockId SimExecutor::BlockAt(const Row& row, int32_t position, int32_t group) const {
+  return row
+      .blocks[static_cast<size_t>(position / limits_.block_size * limits_.groups.count() + group)];
+}
+
+size_t SimExecutor::KvIdx(const Row& row, int32_t position, int32_t group) const {
+  return static_cast<size_t>(Index(BlockAt(row, position, group))) *
+             static_cast<size_t>(limits_.block_size) +
          static_cast<size_t>(position % limits_.block_size);
 }
 

@@ -1,13 +1,13 @@
 #pragma once
 
 // An executor without a model. Its KV cache stores in each position the hash of the tokens up to
-// there, and the next token is a function of that hash: every request's right outputs are known,
-// whatever it was batched with, however it was chunked, preempted or served from the cache. Before
-// it computes a request, and again when the whole step is written, it reads everything that a model
-// would read and compares. Its drafter guesses right more often than not, and the drafts' content
-// is in its KV cache as well, right or wrong.
-// Thread: engine loop. Failure: a breach of the contract (a wrong block, a slot in use, a budget
-// overrun …) is INTERNAL and names it; requested failures are UNAVAILABLE.
+// there, of each group of layers another one, and the next token is a function of that hash: every
+// request's right outputs are known, whatever it was batched with, however it was chunked,
+// preempted or served from the cache. Before it computes a request, and again when the whole step
+// is written, it reads everything that a model would read and compares. Its drafter guesses right
+// more often than not, and the drafts' content is in its KV cache as well, right or wrong. Thread:
+// engine loop. Failure: a breach of the contract (a wrong block, a slot in use, a budget overrun …)
+// is INTERNAL and names it; requested failures are UNAVAILABLE.
 
 #include <cstdint>
 #include <deque>
@@ -96,11 +96,11 @@ class SimExecutor final : public Executor {
     RequestId id;
     std::vector<TokenId> token_ids;
     std::shared_ptr<const RequestImages> images;
-    std::vector<BlockId> blocks;
-    int32_t max_computed = 0;  // its last allowed token is never an input
-    int32_t num_cached = 0;    // at admission
-    int32_t num_computed = 0;  // tokens whose KV is there
-    int32_t step_begin = 0;    // num_computed before its last step
+    std::vector<BlockId> blocks;  // place by place, of all groups
+    int32_t max_computed = 0;     // its last allowed token is never an input
+    int32_t num_cached = 0;       // at admission
+    int32_t num_computed = 0;     // tokens whose KV is there
+    int32_t step_begin = 0;       // num_computed before its last step
     bool is_garbage = false;
     bool was_garbage = false;     // it computes blocks again that others may share
     std::vector<TokenId> drafts;  // its own, for its next step
@@ -132,6 +132,7 @@ class SimExecutor final : public Executor {
   Status TakeDrafts(const SchedulerOutput& step, const ScheduledRequest& scheduled);
   StatusOr<uint64_t> Read(const Row& row) const;
   Status Compute(const ScheduledRequest& scheduled);
+  Status Write(RequestSlot slot, int32_t position, int32_t group, uint64_t content);
   Status TakeEncoderOutputs(const SchedulerOutput& step);
   Status CheckImages(const Row& row, int32_t end) const;
   void Sample(const ScheduledRequest& scheduled, int32_t request_idx, ModelOutput* result);
@@ -140,9 +141,11 @@ class SimExecutor final : public Executor {
   void NoteVerified(const ScheduledRequest& scheduled, int32_t num_accepted);
   void Spoil(const ScheduledRequest& scheduled, std::vector<Spoiled>* spoiled) const;
   bool Chance(double probability);
-  // The first position that a token sees.
-  int32_t FirstSeen(int32_t position) const;
-  size_t KvIdx(const Row& row, int32_t position) const;
+  // The first position that a token sees in a group of layers.
+  int32_t FirstSeen(int32_t position, int32_t group) const;
+  int32_t NumBlocksFor(int32_t num_tokens) const;  // of all groups
+  BlockId BlockAt(const Row& row, int32_t position, int32_t group) const;
+  size_t KvIdx(const Row& row, int32_t position, int32_t group) const;
 
   ExecutorLimits limits_;
   std::vector<Row> rows_;

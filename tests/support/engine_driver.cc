@@ -97,6 +97,15 @@ std::unique_ptr<ModelSource> MakeSource(const EngineDriverOptions& options,
                                                           .makes_logits = !limits.pooling});
 }
 
+// As an engine would. The cache stays as large, in smaller blocks.
+void SetGroups(const ModelConfig& config, bool is_whole, ExecutorLimits* limits) {
+  if (config.is_bidirectional || config.is_uneven() || config.recurrent.num_layers() > 0) return;
+  const LayerGroups groups = LayerGroupsOf(config);
+  if (groups.count() > 1 && !is_whole) return;
+  limits->groups = groups;
+  limits->num_blocks *= groups.count();
+}
+
 }  // namespace
 
 EngineDriver::~EngineDriver() {
@@ -149,20 +158,18 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                            .max_num_batched_tokens = options.max_num_batched_tokens,
                            .max_model_len = options.max_model_len,
                            .vocab_size = static_cast<int32_t>(config->vocab_size),
-                           .sliding_window = 0,
                            .hidden_size = static_cast<int32_t>(config->hidden_size)};
-  if (options.gives_back_blocks) {
-    runner_options.limits.sliding_window = config->UniformWindow();
+  const bool is_whole = options.ranks.num_ranks() == 1 && options.make_backend == nullptr;
+  if (options.gives_back_blocks && !options.speculation.has_model()) {
+    SetGroups(*config, is_whole, &runner_options.limits);
   }
   runner_options.limits.drafts.num_speculative_tokens = options.speculation.num_speculative_tokens;
   runner_options.limits.drafts.by_batch = options.speculation.by_batch;
   if (options.speculation.has_model()) {
     runner_options.limits.drafts.num_lookahead_tokens = options.speculation.num_speculative_tokens;
     runner_options.limits.drafts.num_input_slots = options.speculation.has_head() ? 0 : 1;
-    runner_options.limits.sliding_window = 0;
   }
   runner_options.limits.pooling = *pooling;
-  const bool is_whole = options.ranks.num_ranks() == 1 && options.make_backend == nullptr;
   if (is_whole && options.takes_images) {
     runner_options.limits.images = ImageLimitsOf(config->vision);
   }

@@ -28,7 +28,7 @@ struct EngineDriverOptions {
   WeightFormats formats = {};
   KvFormat kv_format = KvFormat::kCompute;
   int num_threads = 1;
-  int32_t num_blocks = 64;
+  int32_t num_blocks = 64;  // for each group of layers, if there are several
   int32_t block_size = 32;
   int32_t max_num_seqs = 8;
   int32_t max_num_batched_tokens = 256;
@@ -37,7 +37,7 @@ struct EngineDriverOptions {
   std::vector<int64_t> graph_sizes = {};  // of a backend that can capture
   bool async_scheduling = false;          // the next step is scheduled while one executes
   LogprobsMode logprobs_mode = LogprobsMode::kRawLogprobs;
-  bool gives_back_blocks = true;  // those left of a window that every layer has
+  bool gives_back_blocks = true;  // those before a window
   SpeculativeConfig speculation = {};
   RankCounts ranks = {};  // those besides the driver's own are threads
   bool splits_experts = false;

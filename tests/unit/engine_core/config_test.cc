@@ -219,14 +219,54 @@ TEST_CASE("engine config: hash algorithms have vLLM's names and seeds") {
             .code() == StatusCode::kInvalidArgument);
 }
 
-TEST_CASE("engine config: a window that every layer has reaches the KV cache") {
+// With windows in the first of two layers.
+ModelConfig WindowModel() {
   ModelConfig model = SmallModel();
+  model.num_layers = 2;
   model.sliding_window = 100;
-  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);
-  model.sliding_layers = {true, true};
-  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 100);
   model.sliding_layers = {true, false};
-  CHECK(Setup({"model"}, model).runner.limits.sliding_window == 0);
+  return model;
+}
+
+TEST_CASE("engine config: layers that see recent keys alone reach the KV cache") {
+  ModelConfig model = WindowModel();
+  const auto groups = [&](std::vector<std::string> flags = {}) {
+    flags.insert(flags.begin(), "model");
+    return Setup(flags, model).runner.limits.groups;
+  };
+  CHECK(groups() == LayerGroups{.num_full = 1, .num_local = 1, .window = 100});
+  CHECK(groups({"--max-model-len", "99"}) == LayerGroups());  // nothing leaves the window
+  model.sliding_layers = {true, true};
+  CHECK(groups() == LayerGroups::OfWindow(100));
+  model.sliding_window = 0;
+  CHECK(groups() == LayerGroups());
+  model.attention_chunk_size = 64;
+  model.rope_layers = {true, false};
+  CHECK(groups() == LayerGroups{.num_full = 1, .num_local = 1, .chunk = 64});
+}
+
+TEST_CASE("engine config: why all layers share one kind of block") {
+  ModelConfig model = WindowModel();
+  const auto why = [&](std::vector<std::string> flags = {}) {
+    flags.insert(flags.begin(), {"model", "--device"});
+    if (flags.size() == 2) flags.emplace_back("cpu");
+    const EngineSetup setup = Setup(flags, model);
+    CHECK((setup.runner.limits.groups == LayerGroups()) == !setup.why_one_group.empty());
+    return setup.why_one_group;
+  };
+  CHECK(why().empty());
+  CHECK(why({"cpu", "--speculative-config", R"({"method": "ngram", "num_speculative_tokens": 3})"})
+            .empty());
+  CHECK_THAT(why({"cuda"}), Contains("--device cuda"));
+  CHECK_THAT(why({"cpu", "--kv-offloading-size", "1"}), Contains("KV connectors"));
+  CHECK_THAT(why({"cpu", "--tensor-parallel-size", "2"}), Contains("several ranks"));
+  CHECK_THAT(why({"cpu", "--disable-hybrid-kv-cache-manager"}),
+             Contains("--disable-hybrid-kv-cache-manager"));
+  CHECK_THAT(
+      why({"cpu", "--speculative-config", R"({"model": "a/folder", "num_speculative_tokens": 4})"}),
+      Contains("a drafter with a model"));
+  model.uneven = {.global_head_dim = 16, .num_global_kv_heads = 1};
+  CHECK_THAT(why(), Contains("heads differ"));
 }
 
 TEST_CASE("engine config: what is not built for layers that differ in their heads") {
@@ -252,6 +292,7 @@ TEST_CASE("engine config: what is not built for layers that differ in their head
 
 TEST_CASE("engine config: what drafts need, and what needs drafts") {
   ModelConfig model = SmallModel();
+  model.num_layers = 2;
   model.sliding_window = 64;
   model.sliding_layers = {true, true};
   const auto setup = [&](const std::string& config, const std::string& report = "none") {
@@ -263,13 +304,13 @@ TEST_CASE("engine config: what drafts need, and what needs drafts") {
   CHECK(ngram.runner.limits.drafts.num_speculative_tokens == 3);
   CHECK(ngram.runner.limits.drafts.num_lookahead_tokens == 0);
   CHECK(ngram.runner.limits.drafts.report == DraftReport::kSummary);
-  CHECK(ngram.runner.limits.sliding_window == model.UniformWindow());
+  CHECK(ngram.runner.limits.groups == LayerGroups::OfWindow(64));
   const EngineSetup drafter = setup(R"({"model": "a/folder", "num_speculative_tokens": 4})");
   CHECK(drafter.runner.speculation.model == "a/folder");
   CHECK(drafter.runner.limits.drafts.num_lookahead_tokens == 4);
   CHECK(drafter.runner.limits.drafts.num_input_slots == 1);
   CHECK(drafter.runner.limits.drafts.report == DraftReport::kNone);
-  CHECK(drafter.runner.limits.sliding_window == 0);
+  CHECK(drafter.runner.limits.groups == LayerGroups());
   CHECK_FALSE(drafter.engine.kv_cache.hashes_next_token);
   CHECK_THAT(
       SetupError({"model", "--per-request-spec-decode-metrics", "detailed"}),
@@ -301,7 +342,7 @@ TEST_CASE("engine config: a head drafts the tokens of the target's input, and re
   CHECK(head.runner.speculation.method == DraftMethod::kEagle3);
   CHECK(head.runner.limits.drafts.num_lookahead_tokens == 4);
   CHECK(head.runner.limits.drafts.num_input_slots == 0);
-  CHECK(head.runner.limits.sliding_window == 0);
+  CHECK(head.runner.limits.groups == LayerGroups());
   CHECK(head.engine.kv_cache.hashes_next_token);
   CHECK_FALSE(head.engine.kv_cache.drops_last_found_block);
   const KvCacheConfig drops = setup(R"(, "disable_lookahead_block_hashes": true)").engine.kv_cache;

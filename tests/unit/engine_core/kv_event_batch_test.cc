@@ -80,7 +80,7 @@ TEST_CASE("KV events are converted with the block size, the parent and the extra
                        .cache_salt = "s"};
   KvCacheConfig cache;
   cache.block_size = 2;
-  cache.sliding_window = 9;
+  cache.groups = LayerGroups::OfWindow(9);
   const auto batch = ToKvEventBatch({stored, BlockRemoved{*stored.parent}, AllBlocksCleared{}},
                                     cache, /*unix_time=*/12.5);
   CHECK(batch.ts == 12.5);
@@ -99,6 +99,27 @@ TEST_CASE("KV events are converted with the block size, the parent and the extra
   CHECK(first.sliding_window == 9);
   CHECK(std::get<wire::KvBlockRemoved>(batch.events[1]).block_hash == stored.parent->bytes);
   CHECK(std::holds_alternative<wire::KvAllBlocksCleared>(batch.events[2]));
+}
+
+TEST_CASE("KV events have the group of layers, and what its layers see") {
+  BlockStored stored;
+  stored.block_hashes.resize(1);
+  stored.token_ids = {1, 2};
+  KvCacheConfig cache;
+  cache.block_size = 2;
+  cache.groups = {.num_full = 1, .num_local = 1, .window = 9};
+  BlockStored local = stored;
+  local.group = 1;
+  const auto batch = ToKvEventBatch({stored, local, BlockRemoved{.block_hash = {}, .group = 1}},
+                                    cache, /*unix_time=*/1);
+  const auto& first = std::get<wire::KvBlockStored>(batch.events[0]);
+  const auto& second = std::get<wire::KvBlockStored>(batch.events[1]);
+  CHECK((first.group == 0 && first.sliding_window == 0));
+  CHECK((second.group == 1 && second.sliding_window == 9));
+  CHECK(std::get<wire::KvBlockRemoved>(batch.events[2]).group == 1);
+  cache.groups = {.num_full = 1, .num_local = 1, .chunk = 8};
+  const auto chunks = ToKvEventBatch({local}, cache, /*unix_time=*/1);
+  CHECK(std::get<wire::KvBlockStored>(chunks.events[0]).attention_chunk == 8);
 }
 
 TEST_CASE("KV events of later blocks carry no salt") {

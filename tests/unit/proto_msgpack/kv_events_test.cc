@@ -77,6 +77,22 @@ TEST_CASE("KV events: blocks beyond the cache have what vLLM's connector sends o
             "block_hashes\x91\x07\xa6medium\xa7STORAGE\x03"s);
 }
 
+TEST_CASE("KV events: groups of layers have their number and kind") {
+  KvBlockStored stored;
+  stored.block_hashes = {HashEndingIn(1)};
+  stored.token_ids = {5};
+  stored.block_size = 1;
+  stored.group = 2;
+  stored.attention_chunk = 64;
+  CHECK(EncodeKvEvents(Batch(stored), KvHashForm::kInteger)
+            .find("group_idx\x02\xb2kv_cache_spec_kind\xb7"
+                  "chunked_local_attention\x03") != std::string::npos);
+  KvBlockRemoved removed = {HashEndingIn(7)};
+  removed.group = 2;
+  CHECK(EncodeKvEvents(Batch(removed), KvHashForm::kInteger).find("group_idx\x02\x03") !=
+        std::string::npos);
+}
+
 TEST_CASE("KV events: as arrays, the tag first and the fields in the same order") {
   KvBlockStored stored;
   stored.block_hashes = {HashEndingIn(1), HashEndingIn(2)};

@@ -48,7 +48,7 @@ void CheckSteadyDecode(EngineDriverOptions options) {
 }
 
 TEST_CASE("Steady decode: the model runner allocates nothing") {
-  const std::string model = GENERATE("qwen3", "mixtral", "qwen3_moe");
+  const std::string model = GENERATE("qwen3", "mixtral", "qwen3_moe", "gemma3_text");
   CAPTURE(model);
   CheckSteadyDecode({.model_dir = TANDEM_GOLDEN_DIR "/models/" + model, .num_threads = 2});
 }

@@ -43,7 +43,7 @@ TEST_CASE("kv cache size: what the limits can use does not overflow an int64") {
 
 TEST_CASE("kv cache size: with a window a request needs room for the window and a step") {
   ExecutorLimits limits = Limits();
-  limits.sliding_window = 65;
+  limits.groups = LayerGroups::OfWindow(65);
   limits.max_num_batched_tokens = 64;
   // 64 + 64 tokens are 4 blocks, and the window may begin within one.
   CHECK(*ChooseNumBlocks({}, kMiB, limits, kMemory) == 2 * 4 * 5 + 1);
@@ -51,8 +51,20 @@ TEST_CASE("kv cache size: with a window a request needs room for the window and 
   CHECK(MaxModelLenOf(4, limits) == 4 * 32);
   limits.max_model_len = 1 << 30;
   CHECK(*ChooseMaxModelLen(false, 100 * kMiB, limits, kMemory) == 1 << 30);
-  limits.sliding_window = 0;
+  limits.groups = {};
   CHECK_FALSE(ChooseMaxModelLen(false, 100 * kMiB, limits, kMemory).ok());
+}
+
+TEST_CASE("kv cache size: with groups a request needs all blocks of some and a window of others") {
+  ExecutorLimits limits = Limits();
+  limits.groups = {.num_full = 2, .num_local = 3, .window = 65};
+  limits.max_num_batched_tokens = 64;
+  CHECK(*ChooseNumBlocks({}, kMiB / 16, limits, kMemory) == 2 * 4 * (2 * 32 + 3 * 5) + 1);
+  CHECK(MaxModelLenOf(2 * 32 + 3 * 5, limits) == 1024);
+  CHECK(MaxModelLenOf(2 * 31 + 3 * 5, limits) == 31 * 32);
+  CHECK(MaxModelLenOf(2 * 32 + 3 * 5 - 1, limits) == 31 * 32);
+  CHECK(MaxModelLenOf(5 * 4, limits) == 4 * 32);
+  CHECK(MaxModelLenOf(4, limits) == 0);
 }
 
 TEST_CASE("kv cache size: slots stay within 32 bits") {

@@ -210,7 +210,7 @@ TEST_CASE("memory plan: positions whose angles do not fit are refused") {
   ModelConfig config = Llama();
   ExecutorLimits limits = Limits();
   limits.max_model_len = 1 << 30;
-  limits.sliding_window = 128;  // so that the KV cache is small
+  limits.groups = LayerGroups::OfWindow(128);  // so that the KV cache is small
   const MemoryPlan plan = PlanMemory(config, limits, {.kv_bytes_per_block = kBytesPerBlock});
   CHECK(plan.rope == int64_t{1} << 38);
   CHECK(CheckFits(plan, memory).code() == StatusCode::kResourceExhausted);

@@ -305,5 +305,51 @@ TEST_CASE("step inputs: a layout's tokens, their places in the cache, and paddin
   CHECK_THAT(numbers(inputs.host().block_table), Equals(std::vector<int32_t>{0, 0}));
 }
 
+TEST_CASE("step inputs: groups of layers have tables and slots of their own") {
+  ExecutorLimits limits = kLimits;
+  limits.groups = {.num_full = 1, .num_local = 1, .window = 3};
+  InputBatch batch(limits, {.vocab_size = limits.vocab_size});
+  const wire::SamplingParams params;
+  const RequestId id = "a";
+  const std::vector<TokenId> prompt = {7, 8, 9, 10, 11, 12};
+  batch.Admit(
+      RequestSlot{1},
+      {.request_id = &id, .sampling_params = &params, .token_ids = prompt, .num_prompt_tokens = 6},
+      4);
+  const std::vector<BlockId> blocks = {BlockId{3}, kNullBlock, BlockId{2}, BlockId{5}};
+  batch.AppendBlocks(RequestSlot{1}, blocks);
+  CHECK(batch.row(RequestSlot{1}).num_blocks == 2);
+  CHECK_THAT(std::vector<int32_t>(batch.block_table(RequestSlot{1}, 1).begin(),
+                                  batch.block_table(RequestSlot{1}, 1).end()),
+             Equals(std::vector<int32_t>{0, 5}));
+  SchedulerOutput step;
+  step.requests.push_back({.slot = RequestSlot{1},
+                           .num_computed_tokens = 4,
+                           .num_scheduled_tokens = 2,
+                           .needs_sample = true});
+  step.num_scheduled_tokens = 2;
+  StepLayout layout;
+  layout.LayOut(step, batch);
+  const auto backend = MakeReferenceBackend();
+  const StepShape shape = {.num_tokens = 2,
+                           .num_requests = 1,
+                           .num_logits_rows = 1,
+                           .table_columns = layout.max_blocks,
+                           .num_groups = 2};
+  StepInputs inputs = StepInputs::Create(&backend->device(), shape).value();
+  inputs.Begin(shape);
+  inputs.Fill(layout, batch);
+  const auto numbers = [](const Tensor& part) {
+    return std::vector<int32_t>(part.Data<int32_t>(), part.Data<int32_t>() + part.NumElements());
+  };
+  CHECK_THAT(numbers(inputs.host().token_ids), Equals(std::vector<int32_t>{11, 12}));
+  CHECK_THAT(numbers(inputs.host().slots), Equals(std::vector<int32_t>{8, 9, 20, 21}));
+  CHECK_THAT(numbers(inputs.host().block_table), Equals(std::vector<int32_t>{3, 2, 0, 5}));
+  const AttentionBatch local =
+      AttentionBatchOf(inputs.host(), layout.query_start, layout.context_len, 1);
+  CHECK_THAT(numbers(local.slot_mapping), Equals(std::vector<int32_t>{20, 21}));
+  CHECK_THAT(numbers(local.block_table), Equals(std::vector<int32_t>{0, 5}));
+}
+
 }  // namespace
 }  // namespace tandem

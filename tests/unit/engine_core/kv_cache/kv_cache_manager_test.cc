@@ -152,7 +152,7 @@ TEST_CASE("R7: blocks that will not be computed are forgotten, computed ones sta
 // Blocks of 4 tokens, a window of 6, steps of at most 8 tokens.
 KvCacheConfig WindowConfig() {
   KvCacheConfig config = SmallConfig();
-  config.sliding_window = 6;
+  config.groups = LayerGroups::OfWindow(6);
   config.max_num_batched_tokens = 8;
   return config;
 }
@@ -173,9 +173,9 @@ TEST_CASE(
   CHECK(MaxHeldBlocks(config) == 5);  // 5 + 8 tokens are 4 blocks, and one more
   config.max_num_batched_tokens = 1000;
   CHECK(MaxHeldBlocks(config) == 10);
-  config.sliding_window = 2147483647;
+  config.groups = LayerGroups::OfWindow(2147483647);
   CHECK(MaxHeldBlocks(config) == 10);
-  config.sliding_window = 0;
+  config.groups = {};
   CHECK(MaxHeldBlocks(config) == 10);
 }
 
@@ -287,6 +287,180 @@ TEST_CASE("B14: blocks that a failed request had freed are forgotten too, duplic
   cache.ForgetBeyond(kA, sequence.view(), 0);
   CHECK_FALSE(cache.pool().Find(sequence.hashes[0]));
   CHECK(cache.NumRegisteredTokens(kA) == 0);
+}
+
+// A full group and two with a window of 6, in blocks of 4 tokens; steps of at most 8 tokens.
+KvCacheConfig GroupConfig() {
+  KvCacheConfig config = WindowConfig();
+  config.groups = {.num_full = 1, .num_local = 2, .window = 6};
+  config.num_blocks = 1 + MaxHeldBlocks(config);
+  config.enable_events = true;
+  return config;
+}
+
+TEST_CASE("groups: at a place of a table stand the blocks of all groups, the full ones first") {
+  const KvCacheConfig config = GroupConfig();
+  CHECK(MaxHeldBlocks(config) == 10 + 2 * 5);
+  KvCacheManager cache(config);
+  const Sequence sequence = MakeSequence(&cache, 40);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
+  CHECK(cache.BlockTable(kA).size() == 2 * 3);
+  CHECK(cache.NumTokensIn(cache.BlockTable(kA)) == 8);
+  CHECK(NumHeld(cache) == 6);
+  CHECK(cache.NumFreeTokens() == 14 / 3 * 4);
+  // Token 17 sees 12 .. 17: the local blocks of the first three places go.
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 8), 16));
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 16), 17));
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 17), 18));
+  const std::span<const BlockId> table = cache.BlockTable(kA);
+  REQUIRE(table.size() == 5 * 3);
+  for (size_t place = 0; place < 5; ++place) {
+    CAPTURE(place);
+    CHECK(table[place * 3] != kNullBlock);
+    CHECK((table[place * 3 + 1] == kNullBlock) == (place < 3));
+    CHECK((table[place * 3 + 2] == kNullBlock) == (place < 3));
+  }
+  CHECK(NumHeld(cache) == 5 + 2 * 2);
+  cache.Free(kA);
+  CHECK(NumHeld(cache) == 0);
+}
+
+TEST_CASE("groups: a request that reaches the longest length never holds more than its bound") {
+  KvCacheConfig config = GroupConfig();
+  KvCacheManager cache(config);
+  const Sequence sequence = MakeSequence(&cache, 40);
+  Admission admission = Plain(8);
+  admission.num_tokens_to_fit = 40;
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), admission));
+  for (int32_t computed = 8; computed < 40; computed += 8) {
+    REQUIRE(cache.TryGrow(kA, Computed(sequence, computed), computed + 8));
+  }
+  // The full group has 10, the others the two of the window and those of the step.
+  CHECK(NumHeld(cache) == 10 + 2 * 4);
+  config.num_blocks -= 1;
+  KvCacheManager small(config);
+  CHECK_FALSE(small.TryAdmit(kA, sequence.view(), admission));
+}
+
+TEST_CASE("groups: a hit needs all blocks of full groups, of the others those of the window") {
+  KvCacheManager cache(GroupConfig());
+  const Sequence sequence = MakeSequence(&cache, 40);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 8), 16));
+  cache.Free(kA);
+  const auto num_found = [&] {
+    return cache.NumTokensIn(cache.FindCachedPrefix(sequence.hashes, 39));
+  };
+  REQUIRE(num_found() == 16);
+  const auto found = cache.FindCachedPrefix(sequence.hashes, 39);
+  // Token 16 sees 11 .. 16, so the third place and the fourth.
+  const std::vector<BlockId> table(found.begin(), found.end());
+  for (size_t place = 0; place < 4; ++place) {
+    CHECK(table[place * 3] != kNullBlock);
+    CHECK((table[place * 3 + 1] != kNullBlock) == (place >= 2));
+    CHECK((table[place * 3 + 2] != kNullBlock) == (place >= 2));
+  }
+  // It can be admitted with that, and gives the rest of the window back in turn.
+  Admission admission = Plain(20);
+  admission.cached_prefix = table;
+  REQUIRE(cache.TryAdmit(kB, sequence.view(), admission));
+  CHECK(NumHeld(cache) == 4 + 2 * 2 + 3);
+  REQUIRE(cache.TryGrow(kB, Computed(sequence, 20), 21));
+  CHECK(cache.BlockTable(kB)[2 * 3 + 1] == kNullBlock);
+  CHECK(cache.BlockTable(kB)[3 * 3 + 1] != kNullBlock);
+  cache.Free(kB);
+}
+
+TEST_CASE("groups: what a local group has lost ends a hit where the window is still there") {
+  KvCacheConfig config = GroupConfig();
+  config.groups.num_local = 1;
+  config.num_blocks = 100;
+  KvCacheManager cache(config);
+  const Sequence sequence = MakeSequence(&cache, 40);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(40)));
+  const std::vector<BlockId> table(cache.BlockTable(kA).begin(), cache.BlockTable(kA).end());
+  const auto num_found = [&] {
+    return cache.NumTokensIn(cache.FindCachedPrefix(sequence.hashes, 40));
+  };
+  CHECK(num_found() == 40);
+  auto& pool = const_cast<BlockPool&>(cache.pool());
+  pool.Unregister(table[8 * 2 + 1]);  // a hit after nine places or ten needs it
+  CHECK(num_found() == 8 * 4);
+  pool.Unregister(table[7 * 2]);
+  CHECK(num_found() == 7 * 4);
+  pool.Unregister(table[1 * 2 + 1]);
+  CHECK(num_found() == 7 * 4);
+  for (size_t place = 2; place < 8; ++place) pool.Unregister(table[place * 2 + 1]);
+  CHECK(num_found() == 1 * 4);
+}
+
+TEST_CASE("groups: chunks are given back as a whole, and a hit may end where one begins") {
+  KvCacheConfig config = GroupConfig();
+  config.groups = {.num_full = 1, .num_local = 1, .chunk = 8};
+  config.num_blocks = 100;
+  KvCacheManager cache(config);
+  const Sequence sequence = MakeSequence(&cache, 40);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
+  const auto num_null = [&] { return std::ranges::count(cache.BlockTable(kA), kNullBlock); };
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 7), 15));
+  CHECK(num_null() == 0);
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 8), 16));
+  CHECK(num_null() == 2);
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 15), 17));
+  CHECK(num_null() == 2);
+  const std::vector<BlockId> table(cache.BlockTable(kA).begin(), cache.BlockTable(kA).end());
+  auto& pool = const_cast<BlockPool&>(cache.pool());
+  // Token 16 begins a chunk, so it sees nothing of the local group.
+  pool.Unregister(table[3 * 2 + 1]);
+  CHECK(cache.NumTokensIn(cache.FindCachedPrefix(sequence.hashes, 16)) == 16);
+  // Token 12 sees 8 .. 12.
+  CHECK(cache.NumTokensIn(cache.FindCachedPrefix(sequence.hashes, 15)) == 12);
+  pool.Unregister(table[2 * 2 + 1]);
+  CHECK(cache.NumTokensIn(cache.FindCachedPrefix(sequence.hashes, 15)) == 8);
+}
+
+TEST_CASE("groups: each group has its events, and those of the pool name the group") {
+  KvCacheManager cache(GroupConfig());
+  const Sequence sequence = MakeSequence(&cache, 8);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
+  const std::vector<KvCacheEvent> stored = cache.TakeEvents();
+  REQUIRE(stored.size() == 3);
+  for (int32_t group = 0; group < 3; ++group) {
+    const auto& event = std::get<BlockStored>(stored[static_cast<size_t>(group)]);
+    CHECK(event.group == group);
+    CHECK(event.block_hashes == sequence.hashes);
+  }
+  cache.Forget({sequence.hashes.data(), 1});
+  const std::vector<KvCacheEvent> removed = cache.TakeEvents();
+  REQUIRE(removed.size() == 3);
+  for (int32_t group = 0; group < 3; ++group) {
+    const auto& event = std::get<BlockRemoved>(removed[static_cast<size_t>(group)]);
+    CHECK(event.group == group);
+    CHECK(event.block_hash == sequence.hashes[0]);
+  }
+}
+
+TEST_CASE("groups: a checkpoint has the tables and what can be found of each group") {
+  KvCacheManager cache(GroupConfig());
+  const Sequence sequence = MakeSequence(&cache, 40);
+  REQUIRE(cache.TryAdmit(kA, sequence.view(), Plain(8)));
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 8), 16));
+  REQUIRE(cache.TryGrow(kA, Computed(sequence, 16), 18));
+  std::vector<char> bytes(10'000);
+  ByteWriter out(bytes);
+  cache.Save(&out);
+  REQUIRE(out.fits());
+  KvCacheManager loaded(GroupConfig());
+  ByteReader in({bytes.data(), out.size()});
+  REQUIRE(loaded.Load(&in).ok());
+  CHECK(std::ranges::equal(loaded.BlockTable(kA), cache.BlockTable(kA)));
+  CHECK(loaded.pool().FreeList() == cache.pool().FreeList());
+  const auto found = cache.FindCachedPrefix(sequence.hashes, 39);
+  CHECK(cache.NumTokensIn(found) == 16);
+  CHECK(std::ranges::equal(loaded.FindCachedPrefix(sequence.hashes, 39), found));
+  REQUIRE(loaded.TryGrow(kA, Computed(sequence, 18), 24));
+  loaded.Free(kA);
+  CHECK(NumHeld(loaded) == 0);
 }
 
 }  // namespace

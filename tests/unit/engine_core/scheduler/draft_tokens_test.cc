@@ -655,7 +655,7 @@ TEST_CASE("B10: a drafter that reads ahead hits no last block, or one with the s
 
 TEST_CASE("B14: with drafts in flight the window begins as if all were rejected") {
   KvCacheConfig cache = SmallCache(40);
-  cache.sliding_window = 4;
+  cache.groups = LayerGroups::OfWindow(4);
   cache.max_num_batched_tokens = 64;
   cache.num_draft_tokens = 3;
   Bench bench({.num_speculative_tokens = 3}, SmallConfig(), cache);

@@ -167,14 +167,15 @@ TEST_CASE("model config: which layers have a window") {
   CHECK(Parse(json)->sliding_window == 0);
   json["architectures"] = {"MistralForCausalLM"};
   CHECK(Windows(json) == std::vector{9, 9, 9, 9});
-  CHECK(Parse(json)->UniformWindow() == 9);
+  json["architectures"] = {"Cohere2ForCausalLM"};
+  CHECK(Windows(json) == std::vector{10, 10, 10, 0});  // as many keys before the token's own
+  json["architectures"] = {"MistralForCausalLM"};
   json["sliding_window"] = nullptr;
   CHECK(Windows(json) == std::vector{0, 0, 0, 0});
   json.erase("sliding_window");
   CHECK(Windows(json) == std::vector{4096, 4096, 4096, 4096});
   json["architectures"] = {"Gemma2ForCausalLM"};
   CHECK(Windows(json) == std::vector{4096, 0, 4096, 0});
-  CHECK(Parse(json)->UniformWindow() == 0);
   json["layer_types"] = {"full_attention", "full_attention", "sliding_attention", "full_attention"};
   CHECK(Windows(json) == std::vector{0, 0, 4096, 0});
   json.erase("layer_types");

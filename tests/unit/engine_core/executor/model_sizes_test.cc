@@ -1,0 +1,138 @@
+#include "engine_core/executor/model_sizes.h"
+
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine_core/executor/kv_cache_size.h"
+#include "engine_core/kv_cache/kv_cache_manager.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+// All but the last of each `period` layers have a window.
+ModelConfig Windows(int64_t num_layers, int64_t period, int64_t window, int64_t num_kv_heads,
+                    int64_t head_dim) {
+  ModelConfig config;
+  config.num_layers = num_layers;
+  config.num_heads = num_kv_heads;
+  config.num_kv_heads = num_kv_heads;
+  config.head_dim = head_dim;
+  config.sliding_window = window;
+  for (int64_t i = 0; i < num_layers; ++i) config.sliding_layers.push_back((i + 1) % period != 0);
+  return config;
+}
+
+ModelConfig GptOss20b() { return Windows(24, 2, 128, 8, 64); }
+ModelConfig Gemma3Of4b() { return Windows(34, 6, 1024, 4, 256); }
+ModelConfig Olmo3Of7b() { return Windows(32, 4, 4096, 32, 128); }
+
+ModelConfig Llama4Scout() {
+  ModelConfig config = Windows(48, 4, 0, 8, 128);
+  config.sliding_layers.assign(48, false);
+  config.attention_chunk_size = 8192;
+  for (int64_t i = 0; i < 48; ++i) config.rope_layers.push_back((i + 1) % 4 != 0);
+  return config;
+}
+
+TEST_CASE("model sizes: groups have as many layers as the rarer kind, or nearly") {
+  CHECK(LayerGroupsOf(GptOss20b()) == LayerGroups{.num_full = 1, .num_local = 1, .window = 128});
+  CHECK(LayerGroupsOf(Gemma3Of4b()) ==
+        LayerGroups{.num_full = 1, .num_local = 6, .window = 1024});  // of 5 layers, the last of 4
+  CHECK(LayerGroupsOf(Olmo3Of7b()) == LayerGroups{.num_full = 1, .num_local = 3, .window = 4096});
+  CHECK(LayerGroupsOf(Llama4Scout()) == LayerGroups{.num_full = 1, .num_local = 3, .chunk = 8192});
+  ModelConfig model = Windows(9, 2, 7, 1, 32);  // 5 local layers and 4
+  CHECK(LayerGroupsOf(model) == LayerGroups{.num_full = 1, .num_local = 2, .window = 7});
+  model = Windows(11, 2, 7, 1, 32);  // 6 and 5: one group of each, the second with a gap
+  CHECK(LayerGroupsOf(model) == LayerGroups{.num_full = 1, .num_local = 1, .window = 7});
+  model.sliding_layers.assign(11, true);
+  CHECK(LayerGroupsOf(model) == LayerGroups::OfWindow(7));
+  model.sliding_layers.assign(11, false);
+  CHECK(LayerGroupsOf(model) == LayerGroups());
+}
+
+TEST_CASE("model sizes: layers of equal place in their groups share a layer of the cache") {
+  const ModelConfig model = Gemma3Of4b();
+  const KvCacheSpec spec = KvSpecOf(model, 32, 10, KvFormat::kCompute, {}, LayerGroupsOf(model));
+  CHECK(spec.num_layers == 5);
+  CHECK(KvSpecOf(model, 32, 10).num_layers == 34);
+  const std::vector<KvPlace> places = KvPlacesOf(model);
+  REQUIRE(places.size() == 34);
+  const auto is_at = [&](size_t layer, int layer_of_cache, int group) {
+    return places[layer].layer == layer_of_cache && places[layer].group == group;
+  };
+  CHECK(is_at(5, 0, 0));
+  CHECK(is_at(29, 4, 0));
+  for (const int layer : {0, 1, 2, 3, 4}) CHECK(is_at(static_cast<size_t>(layer), layer, 1));
+  CHECK(is_at(6, 0, 2));
+  CHECK(is_at(33, 3, 6));
+  // One block is that of one group: no place of a group is taken twice.
+  std::set<std::pair<int, int>> taken;
+  for (const KvPlace& place : places) CHECK(taken.emplace(place.layer, place.group).second);
+}
+
+TEST_CASE("model sizes: the log has what a token takes in each kind of layers") {
+  const auto text = [](const ModelConfig& model, const LayerGroups& groups) {
+    const KvCacheSpec spec = KvSpecOf(model, 32, 10, KvFormat::kCompute, {}, groups);
+    const KeyBytes key_bytes = [](int heads, int dim) { return int64_t{2} * 32 * heads * dim; };
+    return KvMemoryText(model, spec, groups, spec.bytes_per_block(key_bytes));
+  };
+  CHECK(text(GptOss20b(), {}) == "49,152 bytes per token in 24 layers");
+  CHECK(text(GptOss20b(), LayerGroupsOf(GptOss20b())) ==
+        "24,576 bytes per token in 12 layers, 24,576 in 12 that keep a window of 128; blocks of 2 "
+        "groups of layers");
+  CHECK(text(Llama4Scout(), LayerGroupsOf(Llama4Scout())) ==
+        "49,152 bytes per token in 12 layers, 147,456 in 36 that keep a chunk of 8192; blocks of 4 "
+        "groups of layers");
+}
+
+// The table of docs/developer/figures.md: blocks in use, each of 32 tokens in the layers of a
+// group, when a request computes its last token.
+int32_t BlocksAt(int32_t num_tokens, const LayerGroups& groups) {
+  ExecutorLimits limits = {.block_size = 32,
+                           .max_num_seqs = 1,
+                           .max_num_batched_tokens = 2048,
+                           .max_model_len = num_tokens,
+                           .groups = groups};
+  limits.num_blocks = 1 + MaxHeldBlocks(CacheWithLimits({}, limits));
+  KvCacheManager cache(CacheWithLimits({}, limits));
+  const std::vector<TokenId> tokens(static_cast<size_t>(num_tokens), 1);
+  SequenceView sequence;
+  sequence.token_ids = tokens;
+  Admission admission;
+  admission.num_tokens = 2048;
+  const RequestSlot slot{0};
+  REQUIRE(cache.TryAdmit(slot, sequence, admission));
+  for (int32_t end = 4096; end <= num_tokens; end += 2048) {
+    sequence.num_computed_tokens = end - 2048;
+    REQUIRE(cache.TryGrow(slot, sequence, end));
+  }
+  sequence.num_computed_tokens = num_tokens - 1;
+  REQUIRE(cache.TryGrow(slot, sequence, num_tokens));
+  return cache.pool().num_blocks() - 1 - cache.pool().num_free();
+}
+
+TEST_CASE("model sizes: what a request of 8,192 tokens holds, and one of 32,768") {
+  const auto held = [](const ModelConfig& model, int32_t num_tokens) {
+    const LayerGroups groups = LayerGroupsOf(model);
+    const int64_t layers = model.num_layers;
+    const KvCacheSpec spec = KvSpecOf(model, 32, 10, KvFormat::kCompute, {}, groups);
+    // Blocks of 32 tokens in one layer.
+    return std::vector<int64_t>{BlocksAt(num_tokens, {}) * layers,
+                                int64_t{BlocksAt(num_tokens, groups)} * spec.num_layers};
+  };
+  CHECK(held(GptOss20b(), 8192) == std::vector<int64_t>{6144, 3120});
+  CHECK(held(GptOss20b(), 32768) == std::vector<int64_t>{24576, 12336});
+  CHECK(held(Gemma3Of4b(), 8192) == std::vector<int64_t>{8704, 2240});
+  CHECK(held(Gemma3Of4b(), 32768) == std::vector<int64_t>{34816, 6080});
+  CHECK(held(Olmo3Of7b(), 8192) == std::vector<int64_t>{8192, 5120});
+  CHECK(held(Olmo3Of7b(), 32768) == std::vector<int64_t>{32768, 11264});
+  CHECK(held(Llama4Scout(), 8192) == std::vector<int64_t>{12288, 12288});
+  CHECK(held(Llama4Scout(), 32768) == std::vector<int64_t>{49152, 21504});
+}
+
+}  // namespace
+}  // namespace tandem
