@@ -314,7 +314,7 @@ Status KvPeer::EndBlock(double now) {
   return OkStatus();
 }
 
-void KvPeer::EndSent(std::deque<Order>::iterator order, const Status& status, double now) {
+void KvPeer::EndSent(const std::deque<Order>::iterator& order, const Status& status, double now) {
   if (order == sent_.begin()) order_begin_ = last_block_ = now;
   Order ended = std::move(*order);
   sent_.erase(order);

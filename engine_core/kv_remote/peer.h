@@ -110,7 +110,7 @@ class KvPeer {
   Status TakeRefusal(const std::string& reason, double now);
   Status BeginBlock();
   Status EndBlock(double now);
-  void EndSent(std::deque<Order>::iterator order, const Status& status, double now);
+  void EndSent(const std::deque<Order>::iterator& order, const Status& status, double now);
   void End(Order order, const Status& status, double now);
   void Lose(const Status& status, double now);
 

@@ -103,7 +103,7 @@ Made MakeExample(const KvTransferConfig& config, const ConnectorPlace& place) {
 // Which backend lays blocks out, and how it stores numbers.
 std::string LayoutOf(const ConnectorPlace& place) {
   const std::string description = place.backend->description();
-  const std::string backend = description.substr(0, description.find(' '));
+  std::string backend = description.substr(0, description.find(' '));
   switch (place.cache->spec().format) {
     case KvFormat::kCompute:
       return backend;

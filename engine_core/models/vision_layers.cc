@@ -46,6 +46,7 @@ StatusOr<LinearLayer> LoadTowerLinear(const LoadContext& context,
                                       const std::vector<std::string>& names, int64_t rows,
                                       int64_t columns, bool is_gated) {
   std::vector<StoredMatrix> blocks;
+  blocks.reserve(names.size());
   for (const std::string& name : names) {
     blocks.push_back(
         {.name = name, .rows = rows / static_cast<int64_t>(names.size()), .columns = columns});
@@ -71,6 +72,7 @@ StatusOr<TowerLayer> LoadTowerLayer(const LoadContext& context, const TowerShape
                                     const std::string& prefix, const TowerLayerNames& names) {
   const auto under = [&](const std::vector<std::string>& parts) {
     std::vector<std::string> whole;
+    whole.reserve(parts.size());
     for (const std::string& part : parts) whole.push_back(prefix + "." + part);
     return whole;
   };
@@ -304,7 +306,7 @@ void TowerRun::AddOrder(std::vector<int32_t> rows, TowerWork* work) {
   work->AddRuns({residual().rows()}, static_cast<double>(shape_.hidden), order);
 }
 
-void TowerRun::AddLayer(const TowerLayer& layer, std::shared_ptr<const TowerWindows> windows,
+void TowerRun::AddLayer(const TowerLayer& layer, const std::shared_ptr<const TowerWindows>& windows,
                         TowerWork* work) {
   const auto self = shared_from_this();
   const auto hidden = static_cast<double>(shape_.hidden);

@@ -111,7 +111,7 @@ class TowerRun : public std::enable_shared_from_this<TowerRun> {
   // residual[i] = the former residual[rows[i]].  rows: each once.
   void AddOrder(std::vector<int32_t> rows, TowerWork* work);
   // REQUIRES: the layer stays until the work is done.
-  void AddLayer(const TowerLayer& layer, std::shared_ptr<const TowerWindows> windows,
+  void AddLayer(const TowerLayer& layer, const std::shared_ptr<const TowerWindows>& windows,
                 TowerWork* work);
 
  private:

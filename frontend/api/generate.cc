@@ -286,7 +286,7 @@ void RespondWithError(Exchange& exchange, const ApiContext& context, const Gener
         value = std::to_string(context.admission_gate->RetryAfterSeconds());
     }
   }
-  exchange.Respond(std::move(response));
+  exchange.Respond(response);
 }
 
 namespace {

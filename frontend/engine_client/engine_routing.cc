@@ -95,7 +95,7 @@ void EngineClient::FillIn(Choices* choices, bool is_ours) {
 StatusOr<int> EngineClient::ChooseEngine(std::optional<int> rank, const Prefix& prefix) {
   EngineBalancer::Wish wish = {.rank = rank};
   if (!prefix.empty()) wish.num_cached = prefixes_.NumCached(prefix);
-  const StatusOr<int> engine = balancer_.Choose(wish, health_, running_.num_per_engine());
+  StatusOr<int> engine = balancer_.Choose(wish, health_, running_.num_per_engine());
   if (rank || options_.num_prefill_engines == 0) return engine;
   const bool was_missing = std::exchange(is_decode_missing_, !engine.ok());
   if (engine.ok()) {
@@ -103,7 +103,7 @@ StatusOr<int> EngineClient::ChooseEngine(std::optional<int> rank, const Prefix& 
     return engine;
   }
   wish.role = EngineRole::kPrefill;
-  const StatusOr<int> instead = balancer_.Choose(wish, health_, running_.num_per_engine());
+  StatusOr<int> instead = balancer_.Choose(wish, health_, running_.num_per_engine());
   if (!instead.ok()) return engine;
   if (!was_missing) {
     LOG_WARNING << engine.status().message()
