@@ -2,15 +2,15 @@
 
 #include <unistd.h>
 
-#include <cstdlib>
+#include "common/runtime_folder.h"
 
 namespace tandem::wire {
 namespace {
 
 std::string DefaultAddress() {
-  const char* base = std::getenv("XDG_RUNTIME_DIR");
-  if (base != nullptr && *base == '/') return "ipc://" + std::string(base) + "/tandem/handshake";
-  return "ipc:///tmp/tandem-" + std::to_string(::getuid()) + "/handshake";
+  const std::string base = RuntimeFolder();
+  const std::string own = base == "/tmp" ? "/tandem-" + std::to_string(::getuid()) : "/tandem";
+  return "ipc://" + base + own + "/handshake";
 }
 
 }  // namespace

@@ -12,7 +12,7 @@
 namespace tandem::wire {
 
 // `given` (--handshake-address), else tcp to the data-parallel address and port when there is an
-// address, else ipc in XDG_RUNTIME_DIR/tandem or /tmp/tandem-<uid>.
+// address, else ipc in the runtime folder's tandem, in /tmp tandem-<uid>.
 // INVALID_ARGUMENT unless the result is ipc:///folder/name or tcp://host:port.
 StatusOr<std::string> ResolveHandshakeAddress(const std::string& given,
                                               const std::string& data_parallel_address,

@@ -59,9 +59,9 @@ IpcFolder::IpcFolder(std::string path, std::string owner, UniqueFd lock)
 
 StatusOr<IpcFolder> IpcFolder::Take(std::string path, std::string owner) {
   RETURN_IF_ERROR(MakeFolder(path));
-  const std::string lock_path = path + "/lock";
-  UniqueFd lock(open(lock_path.c_str(), O_CREAT | O_RDWR | O_CLOEXEC, 0600));
-  if (!lock) return ErrnoError(errno, "open " + lock_path);
+  // The folder itself: systemd-tmpfiles takes nothing away from a folder that is locked.
+  UniqueFd lock(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!lock) return ErrnoError(errno, "open " + path);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return AlreadyExistsError("another server runs in " + path);
   }

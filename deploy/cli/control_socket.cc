@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <set>
 
 #include "common/packets.h"
+#include "common/runtime_folder.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -82,29 +84,30 @@ std::optional<ControlRequest> ControlSocket::Accept() const {
 
 // ---- The command ----
 
-std::string RuntimeBase() {
-  const char* base = std::getenv("XDG_RUNTIME_DIR");
-  return base != nullptr && *base == '/' ? base : "/tmp";
-}
-
 StatusOr<UniqueFd> ConnectToServer(pid_t pid) {
-  UniqueFd found;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(RuntimeBase(), error)) {
-    if (!entry.path().filename().string().starts_with(kRuntimeFolderPrefix)) continue;
-    UniqueFd server = ConnectIn(entry.path(), pid);
-    if (!server) continue;
-    if (found) {
-      return FailedPreconditionError(
-          "several servers run; name one by --server and its process id");
+  std::vector<UniqueFd> found;
+  // A server may have been started when the user's sessions were kept, or were not.
+  const char* given = std::getenv("XDG_RUNTIME_DIR");
+  std::set<std::string> folders = {RuntimeFolder()};
+  if (given != nullptr && *given == '/') folders.insert(given);
+  std::string looked_in;
+  for (const std::string& folder : folders) {
+    looked_in += (looked_in.empty() ? "" : " and ") + folder;
+    std::error_code error;
+    for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+      if (!entry.path().filename().string().starts_with(kRuntimeFolderPrefix)) continue;
+      UniqueFd server = ConnectIn(entry.path(), pid);
+      if (server) found.push_back(std::move(server));
     }
-    found = std::move(server);
   }
-  if (found) return found;
+  if (found.size() > 1) {
+    return FailedPreconditionError("several servers run; name one by --server and its process id");
+  }
+  if (!found.empty()) return std::move(found.front());
   return NotFoundError(
       (pid == 0 ? std::string("no `tandem serve` of this user runs")
                 : "process " + std::to_string(pid) + " is no `tandem serve` of this user") +
-      " (looked in " + RuntimeBase() + ")");
+      " (looked in " + looked_in + ")");
 }
 
 StatusOr<ControlEnd> Ask(const UniqueFd& server, const std::vector<std::string>& words,

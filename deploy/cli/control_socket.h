@@ -58,8 +58,7 @@ struct ControlEnd {
 StatusOr<ControlEnd> Ask(const UniqueFd& server, const std::vector<std::string>& words,
                          const std::function<void(std::string_view line)>& report);
 
-// Where runtime folders are made: XDG_RUNTIME_DIR, else /tmp. Their names begin with the second.
-std::string RuntimeBase();
+// The names of what servers make in the runtime folder begin with it.
 inline constexpr std::string_view kRuntimeFolderPrefix = "tandem-";
 
 }  // namespace tandem

@@ -19,6 +19,7 @@
 #include "common/exit_status.h"
 #include "common/log.h"
 #include "common/read_file.h"
+#include "common/runtime_folder.h"
 #include "common/sd_notify.h"
 #include "common/strings.h"
 
@@ -42,7 +43,7 @@ bool IsTraced(pid_t pid) {
 }  // namespace
 
 StatusOr<std::string> Supervisor::MakeRuntimeDirectory() {
-  std::string path = RuntimeBase() + "/" + std::string(kRuntimeFolderPrefix) + "XXXXXX";
+  std::string path = RuntimeFolder() + "/" + std::string(kRuntimeFolderPrefix) + "XXXXXX";
   if (mkdtemp(path.data()) == nullptr) return ErrnoError(errno, "make folder " + path);
   return path;
 }

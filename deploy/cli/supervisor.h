@@ -50,7 +50,7 @@ class Supervisor {
   using ChangedProgram = std::function<StatusOr<Program>(
       const Program& now, const std::vector<std::string>& changes, const std::string& directory)>;
 
-  // A folder for their sockets, readable by this user only: under XDG_RUNTIME_DIR, else /tmp.
+  // A folder for their sockets, readable by this user only: in the runtime folder.
   static StatusOr<std::string> MakeRuntimeDirectory();
 
   struct Timeouts {

@@ -40,14 +40,15 @@ TEST_CASE("each flag has one row, a help text and a target of its own") {
 
 TEST_CASE("defaults follow from the flags that are set") {
   ::unsetenv("TANDEM_API_KEY");
-  ::setenv("XDG_RUNTIME_DIR", "/run/user/7", 1);
+  const TempFolder runtime;
+  ::setenv("XDG_RUNTIME_DIR", runtime.path().c_str(), 1);
   const auto config = Parse({kFolder});
   REQUIRE(config.ok());
   CHECK(config->model == kFolder);
   CHECK(config->tokenizer == kFolder);
   CHECK(config->api.served_model_names == std::vector<std::string>{kFolder});
-  CHECK(config->handshake_address == "ipc:///run/user/7/tandem/handshake");
-  CHECK(DataAddress(config->handshake_address) == "ipc:///run/user/7/tandem");
+  CHECK(config->handshake_address == "ipc://" + runtime.path() + "/tandem/handshake");
+  CHECK(DataAddress(config->handshake_address) == "ipc://" + runtime.path() + "/tandem");
 
   const auto far =
       Parse({kFolder, "--data-parallel-address", "10.0.0.1", "--data-parallel-rpc-port", "1234",

@@ -1,6 +1,7 @@
 #include "proto_msgpack/ipc_folder.h"
 
 #include <fcntl.h>
+#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -8,6 +9,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "tests/support/files/temp_folder.h"
@@ -46,6 +48,17 @@ TEST_CASE("ipc folder: a lock that is shared holds until both have let go") {
   CHECK(IpcFolder::Take(path, "3").status().code() == StatusCode::kAlreadyExists);
   second.LetGo();
   CHECK(IpcFolder::Take(path, "3").ok());
+}
+
+TEST_CASE("ipc folder: what removes old files sees that the folder is in use") {
+  const TempFolder temp;
+  const std::string path = temp.PathOf("wire");
+  std::optional<IpcFolder> folder = *IpcFolder::Take(path, "1");
+  // As systemd-tmpfiles does before it looks into a folder.
+  const UniqueFd cleaner(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  CHECK(flock(cleaner.get(), LOCK_SH | LOCK_NB) != 0);
+  folder->LetGo();
+  CHECK(flock(cleaner.get(), LOCK_SH | LOCK_NB) == 0);
 }
 
 TEST_CASE("ipc folder: a name leads to the frontend that published it last") {
