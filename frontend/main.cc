@@ -486,6 +486,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                     .server = server.get(),
                     .engines = Pointers(clients),
                     .adapters = adapters.directory(),
+                    .metrics = &metrics,
                     .on_serving = [&] { ReportHealth(clients[0].get(), &log_level, &reports); },
                     .events = &signals.events()});
   adapters.Begin(config, inherited_adapters, &signals.events());
@@ -501,6 +502,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   text_pool.Stop();  // its jobs write into what the shards are about to destroy
   if (images) images->Stop();
   for (const auto& shard : shards) shard->Join();
+  succession.SendLastCounts();
   endpoint.Close();
   LOG_INFO << "[shutdown] done";
   if (adapters.failure().ok()) return succession.failure();

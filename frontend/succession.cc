@@ -5,17 +5,21 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/sd_notify.h"
 #include "frontend/adapters/adapter_directory.h"
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/http/listener.h"
+#include "frontend/metrics/metrics.h"
 
 namespace tandem {
 namespace {
 
 constexpr std::string_view kNeedsFolder =
     "only frontends that meet their engines at an ipc:// address take over from each other";
+constexpr double kCountsSeconds = 1;      // how long the next frontend waits for the counts
+constexpr double kLateCountsSeconds = 5;  // how often a retired one sends its own
 
 }  // namespace
 
@@ -56,7 +60,7 @@ void Succession::Begin(Parts parts) {
     return;
   }
   LOG_INFO << "[reload] standing by until the engines are ready";
-  claim_->WatchEnd(parts_.shard, [this](const Status& refusal) { OnPredecessorEnd(refusal); });
+  claim_->WatchEnd(parts_.shard, [this](const auto& counts) { OnPredecessorEnd(counts); });
   (void)claim_->SendBound(parts_.endpoint->own_address());  // one that is gone is noticed above
 }
 
@@ -70,25 +74,44 @@ void Succession::SetHealthy(int shard, bool is_healthy) {
   is_healthy_[static_cast<size_t>(shard)] = is_healthy;
   const bool all =
       std::all_of(is_healthy_.begin(), is_healthy_.end(), [](bool each) { return each; });
-  if (all && stands_by() && failure_.ok()) Serve();
+  if (all && stands_by() && !has_claimed_ && failure_.ok()) Serve();
 }
 
-void Succession::OnPredecessorEnd(const Status& refusal) {
-  if (!refusal.ok()) return Fail(refusal.WithContext("the frontend that serves refuses this one"));
+void Succession::OnPredecessorEnd(const StatusOr<std::string>& counts) {
+  if (has_claimed_) {
+    if (counts.ok()) AddCounts(*counts);
+    return BeginAccepting();
+  }
+  if (!counts.ok()) {
+    return Fail(counts.status().WithContext("the frontend that serves refuses this one"));
+  }
   LOG_WARNING << "[reload] the frontend before has ended: serving in its place";
   Serve();
 }
 
-// Until SendServing the one before takes everything back if this process ends.
+// Until SendServing the one before takes everything back if this process ends. From then on clients
+// wait in the shared queue until this one accepts, which it does with the counts of the one before:
+// counters that its page has shown must not fall.
 void Succession::Serve() {
   Status status = parts_.endpoint->Publish();
   if (status.ok()) status = OfferHandOver();
   if (!status.ok()) return Fail(status);
+  has_claimed_ = true;
+  if (!claim_->SendServing().ok()) return BeginAccepting();
+  parts_.shard->At(SystemClock().Monotonic() + kCountsSeconds, [this] { BeginAccepting(); });
+}
+
+void Succession::BeginAccepting() {
+  if (!claim_) return;  // it does already
   parts_.server->StartAccepting();
-  (void)claim_->SendServing();
   claim_.reset();
   LOG_INFO << "[reload] serving";
   parts_.on_serving();  // what reports it may rely on it
+}
+
+void Succession::AddCounts(const std::string& counts) {
+  const Status status = parts_.metrics->AddCounts(counts);
+  if (!status.ok()) LOG_WARNING << "[reload] metrics: " << status.message();
 }
 
 void Succession::Fail(const Status& why) {
@@ -106,10 +129,18 @@ Status Succession::OfferHandOver() {
       HandOverOffer::Calls{
           .share = [this](int num_engines) { return Share(num_engines); },
           .introduce = [this](const std::string& address) { parts_.endpoint->Introduce(address); },
-          .retire = [this](pid_t successor) { Retire(successor); },
+          .retire = [this](pid_t successor) { return Retire(successor); },
           .take_back = [this] { TakeBack(); }});
   RETURN_IF_ERROR(offer_->Listen(folder->SocketOf(kHandOverName)));
-  return folder->Publish(kHandOverName);
+  late_counts_.emplace(parts_.shard, [this](const std::string& counts) { AddCounts(counts); });
+  RETURN_IF_ERROR(late_counts_->Listen(folder->SocketOf(kLateCountsName)));
+  return PublishOffer();
+}
+
+Status Succession::PublishOffer() {
+  const wire::IpcFolder* const folder = parts_.endpoint->folder();
+  RETURN_IF_ERROR(folder->Publish(kHandOverName));
+  return folder->Publish(kLateCountsName);
 }
 
 StatusOr<Estate> Succession::Share(int num_engines) const {
@@ -132,7 +163,7 @@ StatusOr<Estate> Succession::Share(int num_engines) const {
   return estate;
 }
 
-void Succession::Retire(pid_t successor) {
+std::string Succession::Retire(pid_t successor) {
   LOG_INFO << "[reload] process " << successor << " serves; this one ends with its last connection";
   if (parts_.config->enable_responses_api_store) {
     LOG_WARNING << "[reload] stored responses end with this process";
@@ -144,11 +175,34 @@ void Succession::Retire(pid_t successor) {
   parts_.endpoint->Retire();
   parts_.server->Retire();
   parts_.events->Push(ShutdownEvent::kRetired);
+  if (late_counts_) late_counts_->Take();
+  late_counts_.reset();
+  SendCountsAgain();
+  return parts_.metrics->HandOverCounts();
+}
+
+void Succession::SendCountsAgain() {
+  parts_.shard->At(SystemClock().Monotonic() + kLateCountsSeconds, [this] {
+    SendLastCounts();
+    SendCountsAgain();
+  });
+}
+
+void Succession::SendLastCounts() {
+  if (!is_retired_) return;
+  const std::string counts = parts_.metrics->HandOverCounts();
+  if (counts.empty()) return;
+  const std::string path = parts_.endpoint->folder()->path() + "/" + std::string(kLateCountsName);
+  const Status sent = LateCounts::Send(path, counts);
+  if (!sent.ok()) {
+    LOG_WARNING << "[reload] what was counted since the last time is on no page of metrics: "
+                << sent.message();
+  }
 }
 
 void Succession::TakeBack() {
   Status status = parts_.endpoint->Publish();
-  if (status.ok()) status = parts_.endpoint->folder()->Publish(kHandOverName);
+  if (status.ok()) status = PublishOffer();
   if (!status.ok()) LOG_ERROR << "[reload] the address cannot be taken back: " << status.message();
 }
 

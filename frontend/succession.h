@@ -23,6 +23,7 @@ namespace tandem {
 
 class AdapterDirectory;
 class EngineClient;
+class Metrics;
 
 class Succession {
  public:
@@ -34,6 +35,7 @@ class Succession {
     HttpServer* server = nullptr;
     std::vector<EngineClient*> engines;  // one per shard
     const AdapterDirectory* adapters = nullptr;
+    Metrics* metrics = nullptr;
     std::function<void()> on_serving;  // this process stood by, and serves now
     Mailbox<ShutdownEvent>* events = nullptr;
   };
@@ -60,24 +62,33 @@ class Succession {
   void Reload();
   // This process is about to end by itself: nobody takes over from it. Any thread.
   void End();
+  // What a retired frontend counted since it last sent its counts goes to the one that serves.
+  // Main thread, after the shards have ended.
+  void SendLastCounts();
   // Why this process could not take over; for main, after the shards have ended.
   const Status& failure() const { return failure_; }
 
  private:
   void SetHealthy(int shard, bool is_healthy);
   void Serve();
+  void BeginAccepting();
   void Fail(const Status& why);
-  void OnPredecessorEnd(const Status& refusal);
+  void OnPredecessorEnd(const StatusOr<std::string>& counts);
+  void AddCounts(const std::string& counts);
   Status OfferHandOver();
+  Status PublishOffer();
   StatusOr<Estate> Share(int num_engines) const;
-  void Retire(pid_t successor);
+  std::string Retire(pid_t successor);
+  void SendCountsAgain();
   void TakeBack();
   void OnNextProcessEnd();
 
   std::optional<HandOverClaim> claim_;  // while this process stands by
+  bool has_claimed_ = false;            // the one before retires
   Parts parts_;
   std::vector<bool> is_healthy_;        // by shard
   std::optional<HandOverOffer> offer_;  // while it serves
+  std::optional<LateCounts> late_counts_;
   bool is_retired_ = false;
   std::optional<NextProcess> next_;
   std::unique_ptr<Socket> next_end_;

@@ -51,7 +51,7 @@ target_include_directories(unit_engine_client PRIVATE unit/frontend/engine_clien
 tandem_test(golden_lb_choices LABEL golden SRCS golden/lb_choices_test.cc
   DEPS frontend/engine_client tests/support/gzip)
 tandem_test(unit_metrics LABEL unit SRCS
-  unit/frontend/metrics/adapter_info_test.cc
+  unit/frontend/metrics/adapter_info_test.cc unit/frontend/metrics/counts_test.cc
   unit/frontend/metrics/metrics_test.cc unit/frontend/metrics/newest_state_test.cc
   unit/frontend/metrics/timelines_test.cc
   DEPS frontend/metrics tests/support/files)

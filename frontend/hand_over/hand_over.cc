@@ -4,6 +4,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <utility>
@@ -17,7 +18,8 @@ namespace tandem {
 namespace {
 
 // The first byte of a packet; the rest is its text.
-constexpr char kTakeOver = 't', kEstate = 'e', kBound = 'b', kServing = 's', kRefused = 'r';
+constexpr char kTakeOver = 't', kEstate = 'e', kBound = 'b', kServing = 's', kRefused = 'r',
+               kCounts = 'c';
 // The second byte of an estate, whose text is the listening socket's path.
 constexpr char kFromSystemd = 'd', kOwn = 'o';
 constexpr int kReplyMs = 10'000;
@@ -35,6 +37,31 @@ StatusOr<sockaddr_un> AddressOf(const std::string& path) {
 
 Status Send(int fd, char kind, std::string_view text, std::span<const int> fds = {}) {
   return SendPacket(fd, (std::string(1, kind) + std::string(text)).substr(0, kMaxPacketBytes), fds);
+}
+
+Status SendCounts(int fd, std::string_view counts) {
+  ASSIGN_OR_RETURN(const UniqueFd file, MakeMemoryFile("tandem-counts", counts));
+  const std::array fds = {file.get()};
+  return Send(fd, kCounts, "", fds);
+}
+
+StatusOr<std::string> CountsIn(const Packet& packet) {
+  if (packet.bytes.front() != kCounts || packet.fds.size() != 1) {
+    return InvalidArgumentError("no counts of a frontend");
+  }
+  return ReadMemoryFile(packet.fds[0].get());
+}
+
+// A socket that is bound there.
+StatusOr<UniqueFd> BindAt(const std::string& path, int type) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return ErrnoError(errno, "socket");
+  ::unlink(path.c_str());
+  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return ErrnoError(errno, "bind " + path);
+  }
+  return fd;
 }
 
 // Packets that nobody has read would reset the connection, and the reply would be lost.
@@ -77,14 +104,8 @@ StatusOr<Estate> EstateIn(Packet packet) {
 HandOverOffer::HandOverOffer(Shard* shard, Calls calls) : shard_(shard), calls_(std::move(calls)) {}
 
 Status HandOverOffer::Listen(const std::string& path) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
-  UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return ErrnoError(errno, "socket");
-  ::unlink(path.c_str());
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      ::listen(fd.get(), kBacklog) != 0) {
-    return ErrnoError(errno, "bind " + path);
-  }
+  ASSIGN_OR_RETURN(UniqueFd fd, BindAt(path, SOCK_SEQPACKET));
+  if (::listen(fd.get(), kBacklog) != 0) return ErrnoError(errno, "listen " + path);
   path_ = path;
   listener_ = std::make_unique<Socket>(shard_, fd.Release());
   WatchListener();
@@ -152,9 +173,11 @@ void HandOverOffer::Handle(std::string_view packet) {
       LOG_INFO << "[reload] process " << successor_pid_ << " meets the engines";
       is_introduced_ = true;
       return calls_.introduce(std::string(text));
-    case kServing:
-      successor_.reset();
-      return calls_.retire(successor_pid_);
+    case kServing: {
+      const std::unique_ptr<Socket> successor = std::move(successor_);
+      (void)SendCounts(successor->fd(), calls_.retire(successor_pid_));  // it may be gone already
+      return;
+    }
     default:
       Refuse("a message that this version does not know");
   }
@@ -212,13 +235,62 @@ Status HandOverClaim::SendBound(std::string_view own_address) const {
 
 Status HandOverClaim::SendServing() const { return Send(fd(), kServing, ""); }
 
-void HandOverClaim::WatchEnd(Shard* shard, std::function<void(const Status&)> on_end) {
+void HandOverClaim::WatchEnd(Shard* shard,
+                             std::function<void(const StatusOr<std::string>&)> on_end) {
   watched_ = std::make_unique<Socket>(shard, connection_.Release());
   watched_->NotifyReadable([this, on_end = std::move(on_end)] {
     const StatusOr<Packet> packet = ReceivePacket(fd(), /*timeout_ms=*/0);
-    const bool is_refused = packet.ok() && packet->bytes.front() == kRefused;
-    on_end(is_refused ? FailedPreconditionError(packet->bytes.substr(1)) : OkStatus());
+    if (!packet.ok()) return on_end(std::string());
+    if (packet->bytes.front() != kRefused) return on_end(CountsIn(*packet));
+    on_end(FailedPreconditionError(packet->bytes.substr(1)));
   });
+}
+
+// ---- Counts of those that have retired ----
+
+LateCounts::LateCounts(Shard* shard, std::function<void(const std::string&)> on_counts)
+    : shard_(shard), on_counts_(std::move(on_counts)) {}
+
+LateCounts::~LateCounts() {
+  if (!path_.empty()) ::unlink(path_.c_str());
+}
+
+Status LateCounts::Listen(const std::string& path) {
+  ASSIGN_OR_RETURN(UniqueFd fd, BindAt(path, SOCK_DGRAM));
+  path_ = path;
+  socket_ = std::make_unique<Socket>(shard_, fd.Release());
+  Watch();
+  return OkStatus();
+}
+
+void LateCounts::Watch() {
+  socket_->NotifyReadable([this] {
+    Take();
+    Watch();
+  });
+}
+
+void LateCounts::Take() {
+  while (true) {
+    const StatusOr<Packet> packet = ReceivePacket(socket_->fd(), /*timeout_ms=*/0);
+    if (!packet.ok()) return;  // mostly: nothing more is there
+    const StatusOr<std::string> counts = CountsIn(*packet);
+    if (counts.ok()) {
+      on_counts_(*counts);
+    } else {
+      LOG_WARNING << "[reload] " << counts.status().message();
+    }
+  }
+}
+
+Status LateCounts::Send(const std::string& path, std::string_view counts) {
+  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd) return ErrnoError(errno, "socket");
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    return ErrnoError(errno, "connect " + path);
+  }
+  return SendCounts(fd.get(), counts);
 }
 
 }  // namespace tandem

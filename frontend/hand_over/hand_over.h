@@ -9,12 +9,15 @@
 //                                     the adapters, a file in memory, if there are any
 //   bound (its own address)        →  introduces its engines to that address
 //   serving                        →  retires
+//                                  ←  counts: of its metrics, a file in memory
+//
+// While it ends the one before has more to count: it sends that to the one that serves then.
 //
 // In place of a reply, and at any time until it has retired, the one that serves may refuse. When
 // either ends before "serving" the other one serves: the next with what it has inherited, the one
 // before with what it has never given up.
-// Thread: HandOverOffer a shard's; HandOverClaim::Make, which waits, any, then a shard's.
-// Failure: Status, with a reason that an operator can read.
+// Thread: HandOverOffer and LateCounts a shard's; HandOverClaim::Make, which waits, any, then a
+// shard's. Failure: Status, with a reason that an operator can read.
 
 #include <sys/types.h>
 
@@ -31,8 +34,9 @@
 
 namespace tandem {
 
-// The link in the folder that leads to the offer.
+// The links in the folder that lead to the offer, and to where counts are taken.
 inline constexpr std::string_view kHandOverName = "hand-over";
+inline constexpr std::string_view kLateCountsName = "counts";
 
 struct Estate {
   UniqueFd folder_lock;
@@ -49,7 +53,8 @@ class HandOverOffer {
     // Or why nobody may take over now.
     std::function<StatusOr<Estate>(int num_engines)> share;
     std::function<void(const std::string& own_address)> introduce;
-    std::function<void(pid_t successor)> retire;
+    // Returns what it has counted.
+    std::function<std::string(pid_t successor)> retire;
     // The successor ended before it served.
     std::function<void()> take_back;
   };
@@ -89,9 +94,9 @@ class HandOverClaim {
   Estate& estate() { return estate_; }
   Status SendBound(std::string_view own_address) const;
   Status SendServing() const;
-  // Calls on_end once, on the shard: with OK when the other one has ended, else with its refusal.
-  // Not after this is destroyed.
-  void WatchEnd(Shard* shard, std::function<void(const Status&)> on_end);
+  // Calls on_end once, on the shard: with what the other one has counted, nothing if it has ended
+  // without, or its refusal. Not after this is destroyed.
+  void WatchEnd(Shard* shard, std::function<void(const StatusOr<std::string>&)> on_end);
 
  private:
   int fd() const { return watched_ ? watched_->fd() : connection_.get(); }
@@ -99,6 +104,26 @@ class HandOverClaim {
   UniqueFd connection_;
   Estate estate_;
   std::unique_ptr<Socket> watched_;  // once it is watched, the connection
+};
+
+// Takes what frontends count after they have retired.
+class LateCounts {
+ public:
+  LateCounts(Shard* shard, std::function<void(const std::string&)> on_counts);
+  ~LateCounts();
+
+  Status Listen(const std::string& path);
+  // Calls on_counts for all that have arrived.
+  void Take();
+  static Status Send(const std::string& path, std::string_view counts);
+
+ private:
+  void Watch();
+
+  Shard* const shard_;
+  const std::function<void(const std::string&)> on_counts_;
+  std::string path_;
+  std::unique_ptr<Socket> socket_;
 };
 
 }  // namespace tandem

@@ -70,6 +70,10 @@ class SizeSummary {
         count_(prometheus::BuildCounter().Name(name_ + "_count").Register(*registry)),
         sum_(prometheus::BuildCounter().Name(name_ + "_sum").Register(*registry)) {}
 
+  bool Owns(const std::string& series) const {
+    return series == count_.GetName() || series == sum_.GetName();
+  }
+
   void Observe(const std::string& handler, double bytes) {
     count_.Add({{"handler", handler}}).Increment();
     sum_.Add({{"handler", handler}}).Increment(bytes);
@@ -118,6 +122,11 @@ struct Metrics::HttpFamilies {
                             "Content-Length of responses, 0 for streams.", &sizes};
 };
 
+struct Metrics::HandedOver {
+  std::string text_page, open_metrics_page;
+  Counts counts;  // all, up to the last call
+};
+
 Metrics::Metrics(MetricsOptions options)
     : options_(std::move(options)),
       max_model_len_(options_.max_model_len),
@@ -155,6 +164,15 @@ Metrics::Metrics(MetricsOptions options)
 Metrics::~Metrics() = default;
 
 std::string Metrics::Scrape(MetricsFormat format) const {
+  if (!is_handed_over_) {
+    std::string page = MakePage(format);
+    // One that was made while another thread handed over may have numbers that are not handed over.
+    if (!is_handed_over_) return page;
+  }
+  return format == MetricsFormat::kText ? handed_over_->text_page : handed_over_->open_metrics_page;
+}
+
+std::string Metrics::MakePage(MetricsFormat format) const {
   for (const auto& engine : engines_) engine->ShowLoad();
   auto families = registry_->Collect();
   if (!options_.show_deprecated) {
@@ -177,6 +195,74 @@ std::string Metrics::Scrape(MetricsFormat format) const {
     const auto label = std::ranges::find_if(metric.label, is_engine);
     return label == metric.label.end() ? nullptr : ExemplarsOf(family.name, label->value);
   });
+}
+
+namespace {
+
+// Counted by each frontend that the engine serves.
+bool IsOfEngine(const std::string& name) {
+  return name == "tandem:engine_restarts_total" || name == "tandem:engine_swaps_total" ||
+         name == "tandem:engine_process_cpu_seconds_total";
+}
+
+// EngineMetrics::process_cpu_before; shown nowhere.
+constexpr std::string_view kProcessCpuBefore = "tandem:engine_process_cpu_seconds_before";
+
+std::pair<std::string, MetricLabels> ProcessCpuBefore(const EngineMetrics& engine) {
+  return {std::string(kProcessCpuBefore), engine.in.labels};
+}
+
+}  // namespace
+
+std::string Metrics::HandOverCounts() {
+  const bool is_first = handed_over_ == nullptr;
+  if (is_first) {
+    handed_over_ = std::make_unique<HandedOver>(HandedOver{
+        MakePage(MetricsFormat::kText), MakePage(MetricsFormat::kOpenMetrics), Counts()});
+    is_handed_over_ = true;
+  }
+  Counts now = ReadCounts(*registry_);
+  now.merge(ReadCounts(http_->sizes));
+  Counts since = CountsSince(handed_over_->counts, now);
+  handed_over_->counts = std::move(now);
+  if (is_first) {
+    for (const auto& engine : engines_) {
+      since[ProcessCpuBefore(*engine)].sum = engine->process_cpu_before;
+    }
+  } else {
+    std::erase_if(since, [](const auto& series) { return IsOfEngine(series.first.first); });
+  }
+  return since.empty() ? "" : CountsToText(since);
+}
+
+bool Metrics::IsOfThisServer(const MetricLabels& labels) const {
+  const auto model = labels.find("model_name");
+  if (model != labels.end() && model->second != options_.model_name) return false;
+  const auto engine = labels.find("engine");
+  if (engine == labels.end()) return true;
+  const auto rank = ParseNumber<int>(engine->second);
+  return rank && *rank >= RankOf(0) && *rank < RankOf(num_engines());
+}
+
+Status Metrics::AddCounts(std::string_view handed_over) {
+  if (handed_over.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(Counts counts, CountsFromText(handed_over));
+  std::erase_if(counts,
+                [this](const auto& series) { return !IsOfThisServer(series.first.second); });
+  for (const auto& engine : engines_) {
+    const auto before = counts.extract(ProcessCpuBefore(*engine));
+    if (!before.empty()) engine->process_cpu_before = before.mapped().sum;
+  }
+  Counts sizes;
+  for (auto it = counts.begin(); it != counts.end();) {
+    const auto series = it++;
+    const std::string& name = series->first.first;
+    const bool is_size = http_->request_size.Owns(name) || http_->response_size.Owns(name);
+    if (is_size) sizes.insert(counts.extract(series));
+  }
+  tandem::AddCounts(counts, registry_.get());
+  tandem::AddCounts(sizes, &http_->sizes);
+  return OkStatus();
 }
 
 const Exemplars* Metrics::ExemplarsOf(const std::string& family, const std::string& engine) const {

@@ -19,6 +19,7 @@
 #include "frontend/engine_client/resume_policy.h"
 #include "frontend/metrics/adapter_info.h"
 #include "frontend/metrics/buckets.h"
+#include "frontend/metrics/counts.h"
 #include "frontend/metrics/engine_load.h"
 #include "frontend/metrics/hit_rate_window.h"
 #include "frontend/metrics/instruments.h"
@@ -212,6 +213,15 @@ class Metrics {
   static constexpr std::string_view kOpenMetricsContentType =
       "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+  // For the frontend that takes over: what counters and histograms have counted. With the first
+  // call the pages become those of this moment, or who reads them here and then there would see
+  // numbers fall. Further calls have what was counted since the one before, of requests alone.
+  // Empty: nothing. One call at a time.
+  std::string HandOverCounts();
+  // What another frontend has handed over. Series of engines and models that are not here are left
+  // out. Failure: INVALID_ARGUMENT, and nothing is added.
+  Status AddCounts(std::string_view handed_over);
+
   EngineMetrics& engine(int index) { return *engines_[static_cast<size_t>(index)]; }
   int num_engines() const { return static_cast<int>(engines_.size()); }
   // The label of an engine.
@@ -246,6 +256,8 @@ class Metrics {
   void RecordEvictions(int engine_index, const std::vector<wire::KvCacheEvictionEvent>& evictions);
   const Exemplars* ExemplarsOf(const std::string& family, const std::string& engine) const;
   void TrimTokenBounds(std::vector<prometheus::MetricFamily>* families) const;
+  std::string MakePage(MetricsFormat format) const;
+  bool IsOfThisServer(const MetricLabels& labels) const;
 
   const MetricsOptions options_;
   std::atomic<int64_t> max_model_len_;
@@ -259,6 +271,9 @@ class Metrics {
   std::unique_ptr<AdapterInfo> adapter_info_;
   struct HttpFamilies;
   std::unique_ptr<HttpFamilies> http_;
+  struct HandedOver;
+  std::unique_ptr<HandedOver> handed_over_;
+  std::atomic<bool> is_handed_over_{false};  // handed_over_ has the pages
 };
 
 }  // namespace tandem

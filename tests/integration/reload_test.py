@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """One frontend takes over from another under a mixed load: no connection is refused, and every response equals that of an
 undisturbed run. TANDEM_RELOADS sets the number of reloads (20); TANDEM_SEED repeats a run's choices."""
+import contextlib
 import http.client
 import json
 import os
@@ -65,6 +66,48 @@ class Knocking(threading.Thread):
         return self.failures
 
 
+class Scraping(threading.Thread):
+    """Reads /metrics all the time: no counter may fall. keeps: over one connection for as long as the server keeps it."""
+
+    def __init__(self, server, keeps):
+        super().__init__()
+        self.server, self.keeps = server, keeps
+        self.is_over = threading.Event()
+        self.num_pages, self.failures = 0, []
+        self.start()
+
+    def run(self):
+        connection, before = self.server.connect(), {}
+        while not self.is_over.is_set():
+            connection.request("GET", "/metrics")
+            page = counters(connection.getresponse().read().decode())
+            if not self.keeps:
+                connection.close()  # the next request opens another one
+            self.failures += [f"{name}: {before[name]}, then {page.get(name)}" for name in before
+                              if page.get(name, 0) < before[name]]
+            before = page
+            self.num_pages += 1
+        connection.close()
+
+    def stop(self):
+        self.is_over.set()
+        self.join(LIMIT)
+        assert not self.is_alive(), "a page does not come"
+        return self.failures
+
+
+def counters(page):
+    """{series: value} of the counters and histograms on a page, apart from those of processes."""
+    found, kind = {}, ""
+    for line in page.splitlines():
+        if line.startswith("# TYPE"):
+            kind = line.rsplit(" ", 1)[1]
+        elif kind in ("counter", "histogram", "summary") and "process_cpu" not in line and not line.startswith("#"):
+            series, value = line.rsplit(" ", 1)
+            found[series] = float(value)
+    return found
+
+
 class UnderLoad(unittest.TestCase):
     def setUp(self):
         self.seed = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
@@ -90,16 +133,32 @@ class UnderLoad(unittest.TestCase):
         self.assertEqual(len(frontends(pair)), 1)
         return answers
 
+    def check_counters(self, pair, answers, num_short):
+        """The page of the last frontend has what all of them served."""
+        tokens = [(*answer.result["tokens"], answer.body.get("n", 1)) for answer in answers]
+        prompt = sum(prompt * n for prompt, _, n in tokens)
+        output = sum(output for _, output, _ in tokens)
+        output += num_short * SHORT["max_tokens"]
+        for series in ("vllm:generation_tokens_total", "vllm:request_generation_tokens_sum"):
+            wait_for(lambda: pair.total(series) >= output, f"the counts of all: {pair.total(series)} of {output}")
+            self.assertEqual(pair.total(series), output)
+        self.assertGreater(pair.total("vllm:prompt_tokens_total"), prompt)
+        self.assertEqual(pair.total("http_requests_total", handler="/v1/completions", status="2xx"),
+                         num_short + sum(answer.path == "/v1/completions" for answer in answers))
+
     def test_every_response_equals_that_of_an_undisturbed_run(self):
         with Pair(*FLAGS, "--tool-call-parser", "hermes", "--reasoning-parser", "deepseek_r1",
                   "--api-server-count", "2") as pair:
             engine = pair.pid_of("tandem-engine-core")
             knocking = [Knocking(pair, reuses) for reuses in (False, True)]
+            scraping = [Scraping(pair, keeps) for keeps in (False, True)]
             try:
                 answers = self.reload_under_load(pair)
             finally:
-                failures = [failure for each in knocking for failure in each.stop()]
+                failures = [failure for each in knocking + scraping for failure in each.stop()]
             self.assertEqual(failures, [])
+            self.assertGreater(min(each.num_pages for each in scraping), NUM_RELOADS)
+            self.check_counters(pair, answers, sum(each.num_served for each in knocking))
             self.assertGreater(min(each.num_served for each in knocking), NUM_RELOADS)
             print(f"{len(answers)} responses to compare, {sum(each.num_served for each in knocking)} short requests")
             for begin in range(0, len(answers), NUM_STREAMS):
@@ -216,13 +275,13 @@ class Together(unittest.TestCase):
         self.check_new()
         self.finish(reload)
 
-    def test_metrics_begin_anew_and_show_the_engine(self):
+    def test_metrics_go_on_and_show_the_engine(self):
         self.assertEqual(self.pair.total("vllm:request_success_total"), 1)
         reload = self.begin_reload()
-        self.assertEqual(self.pair.total("vllm:request_success_total"), 0)
+        self.assertEqual(self.pair.total("vllm:request_success_total"), 1)
         wait_for(lambda: self.pair.total("vllm:num_requests_running") == 1, "the old frontend's request is shown")
         self.check_new()
-        self.assertEqual(self.pair.total("vllm:request_success_total"), 1)
+        self.assertEqual(self.pair.total("vllm:request_success_total"), 2)
         self.finish(reload)
         wait_for(lambda: self.pair.total("vllm:num_requests_running") == 0, "nothing runs")
 
@@ -376,11 +435,15 @@ class ByHand(unittest.TestCase):
             notify.bind(folder + "/notify")
             notify.settimeout(LIMIT)
             # As a unit's main process has it.
+            lines = []
+            def read():  # all the time, as systemd does; the queue holds ten messages
+                with contextlib.suppress(OSError):
+                    while True:
+                        lines.extend(notify.recv(4096).decode().split("\n"))
+            threading.Thread(target=read, daemon=True).start()
             with Server(environment={"NOTIFY_SOCKET": folder + "/notify", "WATCHDOG_USEC": "60000000"}) as server:
                 new = self.reload(server)
-                lines = []
-                while f"MAINPID={new}" not in lines:
-                    lines += notify.recv(4096).decode().split("\n")
+                wait_for(lambda: f"MAINPID={new}" in lines, "the unit's main process is another one")
                 self.assertNotIn("STOPPING=1", lines)
 
     def test_keys_are_passed_on_unseen(self):

@@ -34,6 +34,7 @@ class Serving {
                 .retire =
                     [this](pid_t successor) {
                       calls.Push(successor == getpid() ? "retire" : "retire another");
+                      return counts;
                     },
                 .take_back = [this] { calls.Push("take back"); }}) {
     REQUIRE(offer_.Listen(path_).ok());
@@ -71,6 +72,7 @@ class Serving {
   std::string listens_at;
   bool is_from_systemd = false;
   std::string adapters;
+  std::string counts;
 
  private:
   StatusOr<Estate> Share(int num_engines) {
@@ -94,7 +96,7 @@ class Serving {
 // The shard of the next one, and how its claim ended.
 struct Standing {
   explicit Standing(HandOverClaim made) : claim(std::move(made)) {
-    claim->WatchEnd(&shard, [this](const Status& status) { ended.set_value(status); });
+    claim->WatchEnd(&shard, [this](const StatusOr<std::string>& end) { ended.set_value(end); });
     shard.Start();
   }
   ~Standing() {
@@ -102,7 +104,7 @@ struct Standing {
     shard.Join();
     claim.reset();
   }
-  Status End() {
+  StatusOr<std::string> End() {
     auto future = ended.get_future();
     REQUIRE(future.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
     return future.get();
@@ -110,7 +112,7 @@ struct Standing {
 
   Shard shard{0};
   std::optional<HandOverClaim> claim;
-  std::promise<Status> ended;
+  std::promise<StatusOr<std::string>> ended;
 };
 
 HandOverClaim MakeClaim(const std::string& path) {
@@ -146,11 +148,38 @@ TEST_CASE("hand-over: sockets pass to the next frontend, and the one before reti
   CHECK(claim.estate().listener.path == "/run/x y.sock");
   CHECK_FALSE(claim.estate().listener.is_from_systemd);
   CHECK((fcntl(claim.estate().listener.fd.get(), F_GETFD) & FD_CLOEXEC) != 0);
-  const Standing next(std::move(claim));
+  Standing next(std::move(claim));
   REQUIRE(next.claim->SendBound("ipc:///run/x").ok());
   CHECK(serving.Next() == "introduce ipc:///run/x");
+  serving.counts = std::string(3 * kMaxPacketBytes, '7');
   REQUIRE(next.claim->SendServing().ok());
   CHECK(serving.Next() == "retire");
+  const StatusOr<std::string> counts = next.End();
+  REQUIRE(counts.ok());
+  CHECK(*counts == serving.counts);
+}
+
+TEST_CASE("hand-over: what is counted later reaches the frontend that serves") {
+  const TempFolder folder;
+  const std::string path = folder.PathOf("counts");
+  CHECK_FALSE(LateCounts::Send(path, "nobody is there").ok());
+  Mailbox<std::string> taken;
+  Shard shard{0};
+  std::optional<LateCounts> late(std::in_place, &shard,
+                                 [&](const std::string& counts) { taken.Push(counts); });
+  REQUIRE(late->Listen(path).ok());
+  shard.Start();
+  for (const std::string& counts : {std::string("1"), std::string(3 * kMaxPacketBytes, '2')}) {
+    REQUIRE(LateCounts::Send(path, counts).ok());
+    std::vector<std::string> arrived;
+    taken.WaitFor(std::chrono::seconds(20));
+    taken.Drain(&arrived);
+    CHECK(arrived == std::vector{counts});
+  }
+  shard.Stop();
+  shard.Join();
+  late.reset();
+  CHECK_FALSE(std::filesystem::exists(path));
 }
 
 TEST_CASE("hand-over: systemd's socket stays known as such") {
@@ -209,7 +238,9 @@ TEST_CASE("hand-over: the end of the frontend that serves reaches the next one")
   std::optional<Serving> serving(std::in_place, folder.PathOf("s"));
   Standing next(MakeClaim(folder.PathOf("s")));
   serving.reset();
-  CHECK(next.End().ok());
+  const StatusOr<std::string> end = next.End();
+  REQUIRE(end.ok());
+  CHECK(end->empty());
 }
 
 TEST_CASE("hand-over: refusals carry their reason, at the start and later") {
@@ -225,7 +256,7 @@ TEST_CASE("hand-over: refusals carry their reason, at the start and later") {
   REQUIRE(next.claim->SendBound("a").ok());
   CHECK(serving.Next() == "introduce a");
   serving.Close("the server is shutting down");
-  const Status end = next.End();
+  const Status end = next.End().status();
   CHECK(end.code() == StatusCode::kFailedPrecondition);
   CHECK(end.message() == "the server is shutting down");
   CHECK(serving.Next() == "take back");
