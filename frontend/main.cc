@@ -2,7 +2,6 @@
 
 #include <malloc.h>
 #include <signal.h>
-#include <sys/resource.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -38,6 +37,7 @@
 #include "frontend/metrics/hidden_metrics.h"
 #include "frontend/metrics/metrics.h"
 #include "frontend/net/net.h"
+#include "frontend/open_files.h"
 #include "frontend/processing/input_processor.h"
 #include "frontend/shutdown.h"
 #include "frontend/succession.h"
@@ -53,16 +53,25 @@ namespace {
 
 constexpr int64_t kMaxTemplateBytes = 16 << 20;
 
-// Connections are descriptors, and writing to a closed one is an error value, not a signal.
+// Writing to a connection that is closed is an error value, not a signal.
 void PrepareProcess() {
-  rlimit files{};
-  if (::getrlimit(RLIMIT_NOFILE, &files) == 0 && files.rlim_cur < files.rlim_max) {
-    files.rlim_cur = files.rlim_max;
-    ::setrlimit(RLIMIT_NOFILE, &files);
-  }
   ::signal(SIGPIPE, SIG_IGN);
   // Threads that rarely allocate need no arena each.
   ::mallopt(M_ARENA_MAX, 2);
+}
+
+// Fewer where not as many files may be open.
+Status FitConnections(FrontendConfig* config) {
+  int64_t& num_connections = config->server.limits.num_connections;
+  const int64_t max_files = RaiseOpenFileLimit();
+  const int64_t num_own = NumOwnFiles(config->data_parallel_size, config->api_server_count);
+  ASSIGN_OR_RETURN(const int64_t fit, ConnectionsThatFit(num_connections, num_own, max_files));
+  if (fit < num_connections) {
+    LOG_WARNING << "--max-connections is " << fit << ", not " << num_connections
+                << ": this process may have " << max_files << " files open (ulimit -n)";
+  }
+  num_connections = fit;
+  return OkStatus();
 }
 
 // The template named by the flag (one of the model's, a file, or the text itself), else the
@@ -386,6 +395,7 @@ void LogState(const std::vector<std::unique_ptr<EngineClient>>& clients) {
 Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
              FrontendConfig& config, const InputProcessor& input_processor, int signal_fd,
              ExitStatus* failed_as) {
+  RETURN_IF_ERROR(FitConnections(&config));
   ASSIGN_OR_RETURN(std::optional<HandOverClaim> claim, Succession::Claim(config));
   ASSIGN_OR_RETURN(std::string tokenizer_info, LoadTokenizerInfo(config, input_processor));
   const SystemClock clock;

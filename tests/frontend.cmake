@@ -20,7 +20,7 @@ tandem_test(unit_http LABEL unit SRCS
   unit/frontend/http/transport_test.cc
   DEPS frontend/http tests/support/files OpenSSL::SSL)
 tandem_test(unit_frontend LABEL unit SRCS
-  unit/frontend/config_test.cc unit/frontend/api/admission_gate_test.cc
+  unit/frontend/config_test.cc unit/frontend/open_files_test.cc unit/frontend/api/admission_gate_test.cc
   unit/frontend/api/routes_test.cc
   unit/frontend/api/stored_responses_test.cc
   DEPS frontend frontend/api tests/support/files nlohmann_json::nlohmann_json)

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """What operators do to the processes and see of them: signals, exit statuses, keys, engines that are gone or stopped."""
+import contextlib
 import json
 import os
 import pathlib
@@ -96,6 +97,32 @@ class ExitStatuses(unittest.TestCase):
                     self.assertEqual(self.status_of(*program, *words), 2)
         for flag in ("--api-key-file", "--settings-file"):
             self.assertEqual(self.status_of("tandem-frontend", MODEL, flag, "/no/such/file"), 2)
+
+
+class OpenFiles(unittest.TestCase):
+    def test_connections_leave_what_an_engine_needs(self):
+        patient = ("--http-timeout-head", 600, "--http-timeout-keep-alive", 600)
+        with Server(*patient, max_files=160) as server, contextlib.ExitStack() as opened:
+            self.assertIn("--max-connections is 80, not 16384: this process may have 160 files open", server.log_text())
+            connections = [opened.enter_context(socket.create_connection(("127.0.0.1", server.port), LIMIT))
+                           for _ in range(200)]
+            kept, refused = connections[0], connections[-1]
+            self.assertTrue(refused.recv(100).startswith(b"HTTP/1.1 503"))
+            server.restart_engine()
+            wait_for(lambda: server.log_text().count("Engine core ready") == 2, "an engine comes")
+            self.assertIsNone(server.frontend.poll())
+            wait_for(lambda: self.asks(kept).startswith(b"HTTP/1.1 200"), "it is met")
+
+    def asks(self, connection):
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: a\r\n\r\n")
+        return connection.recv(4096)
+
+    def test_too_few_for_one_connection_are_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = subprocess.run(["prlimit", "--nofile=80", bin_dir() / "tandem-frontend", MODEL], capture_output=True,
+                                 text=True, timeout=LIMIT, env={**os.environ, "XDG_RUNTIME_DIR": folder})
+        self.assertEqual(run.returncode, 1)
+        self.assertIn("may have 80 files open, and needs 80 besides", run.stdout + run.stderr)
 
 
 class Keys(unittest.TestCase):

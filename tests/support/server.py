@@ -18,8 +18,8 @@ class Server:
     """tandem-frontend and its engine cores, each of which the test starts, kills and starts again."""
 
     def __init__(self, *flags, num_engines=1, engine_flags=(), model=MODEL, environment=None,
-                 engine_program="tandem-engine-core", programs=None):
-        self.model, self.engine_program = model, engine_program
+                 engine_program="tandem-engine-core", programs=None, max_files=0):
+        self.model, self.engine_program, self.max_files = model, engine_program, max_files
         self.programs = programs or bin_dir()
         self.folder = tempfile.TemporaryDirectory(prefix="tandem-resume-")
         self.root = pathlib.Path(self.folder.name)
@@ -36,10 +36,13 @@ class Server:
         wait_for(lambda: self.ask("GET", "/health")[0] == 200, "the engines are ready")
 
     def run(self, program, *flags):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            if self.max_files:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (self.max_files, self.max_files))
         return subprocess.Popen(
             [str(self.programs / program), str(self.model), "--handshake-address", self.handshake, *map(str, flags)],
-            stdout=self.log, stderr=self.log, env={**os.environ, **self.environment},
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+            stdout=self.log, stderr=self.log, env={**os.environ, **self.environment}, preexec_fn=limit)
 
     def start_engine(self, index=0):
         return self.run(self.engine_program, "--data-parallel-rank", index, "--kv-cache-memory-bytes", "32M",
