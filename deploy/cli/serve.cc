@@ -1,5 +1,7 @@
 #include "deploy/cli/serve.h"
 
+#include <signal.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -222,6 +224,7 @@ int RunServe(const std::vector<std::string>& args) {
     HideSecretVariables(frontend_flags);
     return CheckConfig(*layout, *line, *local_engines);
   }
+  signal(SIGPIPE, SIG_IGN);  // who reads the log may go away
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What operators do to the processes and see of them: signals, exit statuses, keys, engines that are gone or stopped."""
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -15,7 +16,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
+from pair import LIMIT, MODEL, Pair, bin_dir, children, wait_for
 from server import Server
 
 BODY = {"model": "m", "prompt": "Once upon a time", "max_tokens": 4, "temperature": 0}
@@ -68,6 +69,41 @@ class Signals(unittest.TestCase):
             wait_for(lambda: pair.log.count("[state]") == 2, "both log their state")
             self.assertEqual(pair.get("/health")[0], 200)
             self.assertEqual(pair.stop(), 0)
+
+
+class LogReaders(unittest.TestCase):
+    def test_the_server_outlives_who_reads_its_log(self):
+        read_end, write_end = os.pipe()
+        os.close(read_end)
+        for log in (os.fdopen(write_end, "wb"), open("/dev/full", "wb")):
+            with self.subTest(log.name), log, tempfile.TemporaryDirectory() as folder:
+                port = pathlib.Path(folder, "port")
+                server = subprocess.Popen(
+                    [bin_dir() / "tandem", "serve", MODEL, "--host", "127.0.0.1", "--port", "0", "--port-file", port],
+                    stdout=log, stderr=log, env={**os.environ, "XDG_RUNTIME_DIR": folder, "XDG_STATE_HOME": folder})
+                try:
+                    wait_for(port.exists, "the port is open")
+                    wait_for(lambda: self.health(port) == 200, "it serves")
+                    engine = children(server.pid)["tandem-engine-core"]
+                    os.kill(engine, signal.SIGKILL)
+                    wait_for(lambda: children(server.pid).get("tandem-engine-core", engine) != engine, "it is started again")
+                    wait_for(lambda: self.health(port) == 200, "it serves")
+                    server.send_signal(signal.SIGTERM)
+                    self.assertEqual(server.wait(LIMIT), 0)
+                finally:
+                    server.kill()
+                    server.wait()
+
+    @staticmethod
+    def health(port):
+        connection = http.client.HTTPConnection("127.0.0.1", int(port.read_text()), timeout=LIMIT)
+        try:
+            connection.request("GET", "/health")
+            return connection.getresponse().status
+        except OSError:
+            return 0
+        finally:
+            connection.close()
 
 
 class ExitStatuses(unittest.TestCase):
