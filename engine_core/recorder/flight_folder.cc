@@ -142,10 +142,10 @@ StatusOr<std::string> FlightFolder::Write(const std::string& reason) {
   constexpr int kMaxWrites = 4;
   for (int i = 0; i < kMaxWrites; ++i) {
     const uint64_t num_begun = ring_->num_begun();
-    if (ftruncate(fd.get(), 0) != 0 || lseek(fd.get(), 0, SEEK_SET) != 0) {
-      return ErrnoError(errno, "write " + std::string(path));
-    }
-    if (const int error = ring_->WriteTo(fd.get(), reason.c_str()); error != 0) {
+    const bool is_empty = ftruncate(fd.get(), 0) == 0 && lseek(fd.get(), 0, SEEK_SET) == 0;
+    const int error = is_empty ? ring_->WriteTo(fd.get(), reason.c_str()) : errno;
+    if (error != 0) {
+      unlink(path);  // a part of it can not be read, and keeps a full disk full
       return ErrnoError(error, "write " + std::string(path));
     }
     if (ring_->num_begun() == num_begun) return std::string(path);
@@ -160,6 +160,7 @@ void FlightFolder::WriteLast(const char* reason) {
   const int fd = OpenNext(path);
   const int error = fd < 0 ? errno : ring_->WriteTo(fd, reason);
   if (fd >= 0) close(fd);
+  if (fd >= 0 && error != 0) unlink(path);
   Say(error == 0 ? "flight recording written: " : "flight recording NOT written: ", path);
 }
 

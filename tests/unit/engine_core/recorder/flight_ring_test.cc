@@ -185,6 +185,31 @@ TEST_CASE("FlightFolder: a folder that cannot be written is an error that names 
   CHECK(folder.status().message().find("/proc/no/such/folder") != std::string::npos);
 }
 
+// In a process of its own, whose files may not grow; a full disk looks the same to it.
+TEST_CASE("FlightFolder: what cannot be written whole leaves no file") {
+  const TempFolder temp;
+  const pid_t child = fork();
+  if (child == 0) {
+    auto ring = FlightRing::Create(kSmall, "");
+    auto folder = ring.ok() ? FlightFolder::Open(temp.path(), 1, &*ring) : ring.status();
+    if (!folder.ok()) _exit(1);
+    const int nowhere = open("/dev/null", O_WRONLY);
+    dup2(nowhere, STDERR_FILENO);
+    ring->Append(3, [](ByteWriter* out) { out->Fixed(uint64_t{77}); });
+    signal(SIGXFSZ, SIG_IGN);
+    const rlimit few = {8, 8};
+    setrlimit(RLIMIT_FSIZE, &few);
+    const bool is_written = (*folder)->Write("again").ok();
+    (*folder)->WriteLast("last");
+    _exit(is_written ? 2 : 0);
+  }
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 0);
+  CHECK(NamesIn(temp.path()).empty());
+}
+
 // In a process of its own, which ends by the signal as it would without us.
 TEST_CASE("FlightFolder: a fatal signal writes a recording and still ends the process") {
   const TempFolder temp;
