@@ -250,7 +250,7 @@ TEST_CASE("models: the config decides which layers are mixtures, and of how many
   CHECK_THAT(LoadError(config, "mixtral").message(), Contains("must be silu"));
 }
 
-TEST_CASE("models: mixtures with a shared expert are a different architecture") {
+TEST_CASE("models: the error of an unknown architecture lists the known ones") {
   ModelConfig config = ConfigOf("qwen3_moe");
   config.architecture = "PerceptronForCausalLM";
   CHECK_THAT(LoadError(config, "qwen3_moe").message(),
