@@ -195,7 +195,8 @@ TEST_CASE("ranks: integer weights and an int8 KV cache, which are quantized by r
     options.dtype = DType::kBf16;
     options.formats = WeightFormatsOf(quantization);
     options.kv_format = KvFormat::kInt8;
-    CheckSplits(options, {kTwoShares}, {"llama_plain", "gpt2", "phi3_partial_rotary", "mixtral", "deepseek_v2"});
+    CheckSplits(options, {kTwoShares},
+                {"llama_plain", "gpt2", "phi3_partial_rotary", "mixtral", "deepseek_v2"});
   }
 }
 
