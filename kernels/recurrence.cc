@@ -61,7 +61,28 @@ void Normalize(float* x, int64_t size, float scale) {
   for (int64_t i = 0; i < size; ++i) x[i] *= factor;
 }
 
+bool LeavesStateIn(const BatchSequence& tokens, int32_t block, int block_size) {
+  const int32_t last = (tokens.first_position + tokens.num_tokens - 1) / block_size;
+  for (int32_t i = tokens.first_position / block_size; i <= last; ++i) {
+    if (tokens.blocks[i] == block) return true;
+  }
+  return false;
+}
+
 }  // namespace
+
+size_t EndOfIndependent(std::span<const BatchSequence> sequences, size_t begin, int block_size) {
+  for (size_t i = begin + 1; i < sequences.size(); ++i) {
+    const int32_t first = sequences[i].first_position;
+    // Blocks that are not full are never shared.
+    if (first == 0 || first % block_size != 0) continue;
+    const int32_t start = sequences[i].blocks[first / block_size - 1];
+    for (size_t j = begin; j < i; ++j) {
+      if (LeavesStateIn(sequences[j], start, block_size)) return i;
+    }
+  }
+  return sequences.size();
+}
 
 StateRun RunOf(const BatchSequence& tokens, const LayerKv& kv, int64_t offset) {
   return {.tokens = tokens,

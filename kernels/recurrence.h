@@ -11,7 +11,9 @@
 // Networks"); the scan as in HF's Mamba2ForCausalLM (Dao and Gu 2024); that of Mamba as in its
 // JambaForCausalLM (Gu and Dao 2023).
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/ops.h"
 
@@ -28,6 +30,11 @@ struct StateRun {
     return states + tokens.blocks[position / block_size] * stride;
   }
 };
+
+// One past the last of the sequences from `begin` on that may run side by side. The next one goes
+// on from the state of a block that one of these fills in this step: a prefix is shared as soon as
+// it is scheduled, and such states are there only when the sequences before it have run.
+size_t EndOfIndependent(std::span<const BatchSequence> sequences, size_t begin, int block_size);
 
 // Of the part of a layer's state that begins at `offset`.
 StateRun RunOf(const BatchSequence& tokens, const LayerKv& kv, int64_t offset);

@@ -1,6 +1,6 @@
 // The ops of layers with a state: a thread takes one sequence's head, or some of its channels. The
 // tokens of a sequence come one after another, so a single prompt is work for as many threads as
-// there are heads.
+// there are heads. A sequence that goes on from a state that this step leaves comes after it.
 
 #include <algorithm>
 
@@ -18,65 +18,78 @@ int64_t TokensPerSequence(const AttentionPlan& plan) {
   return (plan.num_tokens() + num_sequences - 1) / num_sequences;
 }
 
+// Calls for_each(n, function over a part of [0, n)), which calls run(sequence, piece) for each
+// piece of each sequence.
+template <class ForEach, class Run>
+void RunPieces(const AttentionPlan& plan, int block_size, int64_t pieces, const ForEach& for_each,
+               const Run& run) {
+  const auto sequences = plan.sequences();
+  for (size_t begin = 0; begin < sequences.size();) {
+    const size_t end = EndOfIndependent(sequences, begin, block_size);
+    for_each(static_cast<int64_t>(end - begin) * pieces, [&](int64_t first, int64_t last, int) {
+      for (int64_t i = first; i < last; ++i) {
+        run(sequences[begin + static_cast<size_t>(i / pieces)], i % pieces);
+      }
+    });
+    begin = end;
+  }
+}
+
 }  // namespace
 
 void CpuOps::DoConvolve(const Tensor& out, const Tensor& x, const ConvOptions& options,
                         const StatePart& state, const AttentionPlan& plan) {
   const int64_t channels = x.shape[1], parts = (channels + kChannels - 1) / kChannels;
-  ForEach(std::ssize(plan.sequences()) * parts, TokensPerSequence(plan) * kChannels,
-          [&](int64_t begin, int64_t end, int) {
-            for (int64_t i = begin; i < end; ++i) {
-              const auto& sequence = plan.sequences()[static_cast<size_t>(i / parts)];
-              const int64_t first = i % parts * kChannels;
-              ConvolveRun(out, x, options, RunOf(sequence, state.kv, state.offset), first,
-                          std::min(kChannels, channels - first));
-            }
-          });
+  const int64_t cost = TokensPerSequence(plan) * kChannels;
+  RunPieces(
+      plan, state.kv.block_size, parts,
+      [&](int64_t n, const auto& part) { ForEach(n, cost, part); },
+      [&](const BatchSequence& sequence, int64_t piece) {
+        const int64_t first = piece * kChannels;
+        ConvolveRun(out, x, options, RunOf(sequence, state.kv, state.offset), first,
+                    std::min(kChannels, channels - first));
+      });
 }
 
 void CpuOps::DoDeltaRule(const Tensor& out, const Tensor& qkv, const Tensor& gates,
                          const DeltaOptions& options, const StatePart& state,
                          const AttentionPlan& plan) {
   const int64_t heads = options.num_value_heads;
-  ForEach(std::ssize(plan.sequences()) * heads,
-          TokensPerSequence(plan) * options.key_dim * options.value_dim / 4,
-          [&](int64_t begin, int64_t end, int) {
-            for (int64_t i = begin; i < end; ++i) {
-              const auto& sequence = plan.sequences()[static_cast<size_t>(i / heads)];
-              DeltaRun(out, qkv, gates, options, RunOf(sequence, state.kv, state.offset),
-                       i % heads);
-            }
-          });
+  const int64_t cost = TokensPerSequence(plan) * options.key_dim * options.value_dim / 4;
+  RunPieces(
+      plan, state.kv.block_size, heads,
+      [&](int64_t n, const auto& part) { ForEach(n, cost, part); },
+      [&](const BatchSequence& sequence, int64_t head) {
+        DeltaRun(out, qkv, gates, options, RunOf(sequence, state.kv, state.offset), head);
+      });
 }
 
 void CpuOps::DoStateScan(const Tensor& out, const Tensor& xbc, const Tensor& dt,
                          const ScanOptions& options, const StatePart& state,
                          const AttentionPlan& plan) {
   const int64_t heads = options.num_heads;
-  ForEach(std::ssize(plan.sequences()) * heads,
-          TokensPerSequence(plan) * options.head_dim * options.state_dim / 4,
-          [&](int64_t begin, int64_t end, int) {
-            for (int64_t i = begin; i < end; ++i) {
-              const auto& sequence = plan.sequences()[static_cast<size_t>(i / heads)];
-              ScanRun(out, xbc, dt, options, RunOf(sequence, state.kv, state.offset), i % heads);
-            }
-          });
+  const int64_t cost = TokensPerSequence(plan) * options.head_dim * options.state_dim / 4;
+  RunPieces(
+      plan, state.kv.block_size, heads,
+      [&](int64_t n, const auto& part) { ForEach(n, cost, part); },
+      [&](const BatchSequence& sequence, int64_t head) {
+        ScanRun(out, xbc, dt, options, RunOf(sequence, state.kv, state.offset), head);
+      });
 }
 
 void CpuOps::DoSelectiveScan(const Tensor& out, const Tensor& x, const Tensor& dt, const Tensor& bc,
                              const SelectiveOptions& options, const StatePart& state,
                              const AttentionPlan& plan) {
   const int64_t channels = x.shape[1], parts = (channels + kChannels - 1) / kChannels;
-  ForEach(std::ssize(plan.sequences()) * parts,
-          TokensPerSequence(plan) * kChannels * options.a.rows(),
-          [&](int64_t begin, int64_t end, int) {
-            for (int64_t i = begin; i < end; ++i) {
-              const auto& sequence = plan.sequences()[static_cast<size_t>(i / parts)];
-              const int64_t first = i % parts * kChannels;
-              SelectRun(out, x, dt, bc, options, RunOf(sequence, state.kv, state.offset), first,
-                        std::min(kChannels, channels - first));
-            }
-          });
+  const int64_t cost = TokensPerSequence(plan) * kChannels * options.a.rows();
+  RunPieces(
+      plan, state.kv.block_size, parts,
+      [&](int64_t n, const auto& part) { ForEach(n, cost, part); },
+      [&](const BatchSequence& sequence, int64_t piece) {
+        const int64_t first = piece * kChannels;
+        SelectRun(out, x, dt, bc, options, RunOf(sequence, state.kv, state.offset), first,
+                  std::min(kChannels, channels - first));
+      });
 }
 
 void CpuOps::DoGatedNorm(const Tensor& out, const Tensor& x, const Tensor& gate,

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <vector>
 
+#include "kernels/recurrence.h"
 #include "tests/support/kernels/kernel_cases.h"
 
 #include <catch2/catch.hpp>
@@ -361,6 +362,33 @@ TEST_CASE("GatedNorm, GateBySigmoid and MultiplyBy row by row") {
       CHECK(got[static_cast<size_t>(i)] == Approx(expected).epsilon(1e-5).margin(1e-6));
     }
   });
+}
+
+TEST_CASE("recurrence: who goes on from a state of the same step waits for it") {
+  const std::array<int32_t, 4> first = {5, 2, 9, 7}, second = {5, 2, 8, 6}, other = {1, 3, 4, 0};
+  const auto tokens = [](const auto& blocks, int32_t position, int32_t count) {
+    return BatchSequence{.num_tokens = count, .first_position = position, .blocks = blocks.data()};
+  };
+  const auto ends = [](const std::vector<BatchSequence>& sequences) {
+    std::vector<size_t> found;
+    for (size_t begin = 0; begin < sequences.size(); begin = found.back()) {
+      found.push_back(EndOfIndependent(sequences, begin, kBlockSize));
+    }
+    return found;
+  };
+  using Ends = std::vector<size_t>;
+  const BatchSequence fills = tokens(first, 0, 70), apart = tokens(other, 40, 1);
+  CHECK(ends({}).empty());
+  CHECK(ends({fills, apart}) == Ends{2});
+  // From the end of block 2, which the first one leaves; the one between them is free to run.
+  CHECK(ends({fills, apart, tokens(second, 64, 3)}) == Ends{2, 3});
+  CHECK(ends({fills, tokens(second, 32, 20), apart}) == Ends{1, 3});
+  // A third one from what the second leaves.
+  CHECK(ends({fills, tokens(second, 64, 32), tokens(second, 96, 1)}) == Ends{1, 2, 3});
+  // Its own block, which is not full; its own full block, of an earlier step; none.
+  CHECK(ends({fills, tokens(second, 65, 3)}) == Ends{2});
+  CHECK(ends({tokens(first, 64, 3), tokens(second, 64, 3)}) == Ends{2});
+  CHECK(ends({fills, tokens(other, 0, 64), tokens(second, 0, 3)}) == Ends{3});
 }
 
 }  // namespace
