@@ -443,5 +443,6 @@ int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
   const sigset_t signals = tandem::HandledSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // of every thread, so that one gets them
+  signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails like one on a full disk
   return tandem::RunEngineCore({argv + 1, argv + argc});
 }

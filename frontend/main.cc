@@ -57,6 +57,7 @@ constexpr int64_t kMaxTemplateBytes = 16 << 20;
 void PrepareProcess() {
   ::signal(SIGPIPE, SIG_IGN);
   // Threads that rarely allocate need no arena each.
+  ::signal(SIGXFSZ, SIG_IGN);  // a log at the limit on file sizes is like one on a full disk
   ::mallopt(M_ARENA_MAX, 2);
 }
 

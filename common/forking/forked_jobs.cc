@@ -20,6 +20,12 @@ namespace {
 constexpr int kMaxAttempts = 4;
 constexpr double kRestartPauseS = 1;
 
+// Of processes, descriptors or memory, which a host or a control group may lack for a while.
+bool IsOutOfResources(const Status& status) {
+  return status.code() == StatusCode::kResourceExhausted ||
+         status.code() == StatusCode::kUnavailable;
+}
+
 }  // namespace
 
 ForkedJobs::ForkedJobs(ForkedJobsOptions options, const Clock* clock)
@@ -70,8 +76,11 @@ void ForkedJobs::StartProgram() {
   StatusOr<HelperProcess> started = HelperProcess::Start(options_.command, options_.fds);
   if (started.ok()) {
     program_ = std::move(*started);
-  } else {
+    lacks_resources_ = false;
+  } else if (!IsOutOfResources(started.status())) {
     broken_ = started.status();
+  } else if (!std::exchange(lacks_resources_, true)) {
+    LOG_WARNING << program_name_ << " cannot be started now: " << started.status().message();
   }
 }
 
@@ -145,7 +154,7 @@ void ForkedJobs::HearProgram() {
 
 // What runs is not lost with it: those processes live by themselves.
 void ForkedJobs::LoseProgram() {
-  LOG_WARNING << program_name_ << " has ended, another one is started";
+  LOG_WARNING << program_name_ << " has ended or hangs, another one is started";
   program_.reset();
   is_ready_ = false;
 }
@@ -171,8 +180,11 @@ void ForkedJobs::EndOverdue() {
       return true;
     });
   };
-  end_overdue(&running_, options_.overdue);
   end_overdue(&waiting_, options_.kept_waiting);
+  const size_t num_running = running_.size();
+  end_overdue(&running_, options_.overdue);
+  // A process has limits of its own, which end it earlier: the program forks none any more.
+  if (running_.size() < num_running && program_) LoseProgram();
 }
 
 void ForkedJobs::End(Job* job, StatusOr<ForkedJobResult> result) {

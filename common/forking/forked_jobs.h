@@ -81,8 +81,9 @@ class ForkedJobs {
   Mailbox<Job> jobs_;
   std::optional<HelperProcess> program_;
   bool is_ready_ = false;
-  double start_after_ = 0;  // a program that dies at once is not started at once
-  Status broken_;           // why the program can never serve
+  double start_after_ = 0;        // a program that dies at once is not started at once
+  Status broken_;                 // why the program can never serve
+  bool lacks_resources_ = false;  // the last start failed for want of them
   std::deque<Job> waiting_;
   std::vector<Job> running_;
   std::thread thread_;

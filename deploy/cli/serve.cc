@@ -226,6 +226,7 @@ int RunServe(const std::vector<std::string>& args) {
   }
   signal(SIGPIPE, SIG_IGN);  // who reads the log may go away
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
+  signal(SIGXFSZ, SIG_IGN);
     return Refuse(status, kExitBadFlags);
   }
   if (const Status status = SetLogFormat(frontend_config.log_format); !status.ok()) {

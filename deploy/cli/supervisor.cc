@@ -185,7 +185,7 @@ void Supervisor::StartDueMembers() {
       continue;
     if (const Status status = StartMember(member); !status.ok()) {
       LOG_ERROR << status.message();
-      Stop(kExitFailed);
+      PlanRestart(member);  // the host may have no process or memory left for a moment
     }
   }
 }

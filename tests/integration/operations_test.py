@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import resource
 import shutil
 import signal
 import socket
@@ -137,6 +138,35 @@ class ExitStatuses(unittest.TestCase):
 
 class OpenFiles(unittest.TestCase):
     def test_connections_leave_what_an_engine_needs(self):
+class Shortages(unittest.TestCase):
+    """What a host may lack for a while ends no process."""
+
+    def test_an_engine_that_cannot_be_started_now_is_started_later(self):
+        with tempfile.TemporaryDirectory(prefix="shortages-", dir=bin_dir()) as folder:
+            programs = pathlib.Path(folder)
+            for name in ("tandem", "tandem-frontend", "tandem-engine-core"):
+                os.link(bin_dir() / name, programs / name)
+            with Pair("--served-model-name", "m", programs=programs) as pair:
+                engine, away = programs / "tandem-engine-core", programs / "away"
+                frontend = pair.pid_of("tandem-frontend")
+                engine.rename(away)
+                os.kill(pair.pid_of("tandem-engine-core"), signal.SIGKILL)
+                wait_for(lambda: f"run {engine}: No such file" in pair.log, "it cannot be started")
+                away.rename(engine)
+                wait_for(lambda: pair.get("/health")[0] == 200, "it serves again")
+                self.assertEqual(pair.pid_of("tandem-frontend"), frontend)
+
+    def test_a_limit_on_the_size_of_files_is_like_a_full_disk(self):
+        with Pair("--served-model-name", "m") as pair:
+            engine = pair.pid_of("tandem-engine-core")
+            resource.prlimit(engine, resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+            self.assertEqual(pair.post("/v1/completions", BODY)[0], 200)
+            os.kill(engine, signal.SIGUSR1)
+            wait_for(lambda: "File too large" in pair.log, "the recording cannot be written")
+            self.assertEqual(pair.post("/v1/completions", BODY)[0], 200)
+            self.assertEqual(pair.pid_of("tandem-engine-core"), engine)
+
+
         patient = ("--http-timeout-head", 600, "--http-timeout-keep-alive", 600)
         with Server(*patient, max_files=160) as server, contextlib.ExitStack() as opened:
             self.assertIn("--max-connections is 80, not 16384: this process may have 160 files open", server.log_text())
