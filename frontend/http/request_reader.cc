@@ -1,11 +1,13 @@
 #include "frontend/http/request_reader.h"
 
+#include <algorithm>
 #include <boost/asio/buffer.hpp>
 #include <boost/beast/core/buffers_range.hpp>
 #include <boost/beast/http/basic_parser.hpp>
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/status.hpp>
+#include <cctype>
 
 #include "common/strings.h"
 
@@ -44,6 +46,24 @@ struct GrowingBody {
   };
 };
 
+// A name or address, perhaps with a port: letters, digits, and what RFC 3986 allows beside them.
+bool IsHost(std::string_view host) {
+  constexpr std::string_view kAllowed = "-._~%!$&'()*+,;=:[]";
+  return std::ranges::all_of(host, [&](unsigned char c) {
+    return (c < 0x80 && std::isalnum(c) != 0) ||
+           kAllowed.find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+// RFC 9112, 3.2. Empty where nothing is wrong: the name itself is nobody's business here.
+std::string WrongHost(const http::request_header<>& head) {
+  const auto num_hosts = head.count(http::field::host);
+  if (num_hosts == 0 && head.version() >= 11) return "the header field Host is missing";
+  if (num_hosts > 1) return "the header field Host is there more than once";
+  if (!IsHost(head[http::field::host])) return "the header field Host is no host name";
+  return "";
+}
+
 }  // namespace
 
 struct RequestReader::Beast {
@@ -73,7 +93,9 @@ RequestReader::Step RequestReader::Read(std::string* in) {
     error_code error;
     const size_t used = parser.put(boost::asio::buffer(*in), error);
     in->erase(0, used);
-    if (error == http::error::header_limit) {
+    if (!head_done_) head_bytes_ += static_cast<int64_t>(used);
+    // Beast takes a few bytes more where they come at once.
+    if (error == http::error::header_limit || head_bytes_ > limits_.header_bytes) {
       return Fail(431, "request header fields are larger than " +
                            std::to_string(limits_.header_bytes) + " bytes");
     }
@@ -82,21 +104,22 @@ RequestReader::Step RequestReader::Read(std::string* in) {
                            " bytes (--max-request-body-bytes)");
     }
     if (error && error != http::error::need_more) return Fail(400, "invalid HTTP request");
-    if (parser.is_header_done() && !head_done_) return CountHeaders();
+    if (parser.is_header_done() && !head_done_) return CheckHead();
     if (!parser.is_done() && (error == http::error::need_more || used == 0 || in->empty())) {
       return Step::kNeedMore;
     }
   }
   // A request without a body is complete with its head.
-  return head_done_ ? Step::kDone : CountHeaders();
+  return head_done_ ? Step::kDone : CheckHead();
 }
 
-RequestReader::Step RequestReader::CountHeaders() {
+RequestReader::Step RequestReader::CheckHead() {
   const auto& message = beast_->parser.get();
   const auto num_headers = std::distance(message.begin(), message.end());
   if (num_headers > limits_.num_headers) {
     return Fail(431, "more than " + std::to_string(limits_.num_headers) + " header fields");
   }
+  if (std::string wrong = WrongHost(message); !wrong.empty()) return Fail(400, std::move(wrong));
   head_done_ = true;
   has_body_ = !beast_->parser.is_done();
   return Step::kHead;

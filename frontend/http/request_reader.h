@@ -47,11 +47,12 @@ class RequestReader {
  private:
   struct Beast;
   Step Fail(int status, std::string message);
-  Step CountHeaders();
+  Step CheckHead();
 
   const ServerLimits& limits_;
   std::unique_ptr<Beast> beast_;
   std::string target_;
+  int64_t head_bytes_ = 0;
   bool has_body_ = false;
   bool head_done_ = false;
   int error_status_ = 0;

@@ -47,12 +47,12 @@ std::string Draw(uint64_t seed) {
   static const std::vector<std::string> kRequests = {
       "POST /v1/x?a=1&b HTTP/1.1\r\nHost: x\r\nContent-Length: 7\r\n\r\n{\"a\":1}GET / "
       "HTTP/1.1\r\n",
-      "POST / HTTP/1.1\r\nTransfer-Encoding: "
+      "POST / HTTP/1.1\r\nHost: [::1]:80\r\nTransfer-Encoding: "
       "chunked\r\n\r\n3;x=y\r\nabc\r\n10\r\n0123456789abcdef\r\n"
       "0\r\nTrailer: 1\r\n\r\nrest",
-      "POST /empty HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nrest",
+      "POST /empty HTTP/1.1\r\nHost:\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\nrest",
       "GET http://host/path?q HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-      "HEAD /a HTTP/1.1\r\nA: 1\r\nB: 2\r\nC:3\r\n\r\n",
+      "HEAD /a HTTP/1.1\r\nHost: a.b\r\nA: 1\r\nB: 2\r\nC:3\r\n\r\n",
   };
   std::string bytes = kRequests[MixBits(seed) % kRequests.size()];
   const uint64_t num_edits = MixBits(seed + 1) % 4;

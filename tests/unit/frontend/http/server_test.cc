@@ -964,6 +964,31 @@ TEST_CASE("random and malformed bytes get a 4xx or a closed connection and affec
   CHECK(Client(server.port()).Post("/echo", "{}").body == "{}");
 }
 
+TEST_CASE("a request has one Host, which HTTP/1.0 may leave out") {
+  TestServer server(BasicRoutes());
+  const auto status_of = [&server](const std::string& head) {
+    return Client(server.port()).Ask("GET /where " + head + "\r\n").status;
+  };
+  for (const std::string fine :
+       {"Host: x\r\n", "host:\r\n", "Host: [::1]:8000\r\n", "Host: my_name-1.example:80 \r\n"}) {
+    CAPTURE(fine);
+    CHECK(status_of("HTTP/1.1\r\n" + fine) == 200);
+    CHECK(status_of("HTTP/1.0\r\n" + fine) == 200);
+  }
+  CHECK(status_of("HTTP/1.0\r\n") == 200);
+  CHECK(status_of("HTTP/1.1\r\n") == 400);
+  for (const std::string wrong :
+       {"Host: x\r\nHost: x\r\n", "Host: x\r\nHost: y\r\n", "Host: x y\r\n", "Host: x/y\r\n",
+        "Host: a@b\r\n", "Host: \xc3\xa4\r\n"}) {
+    CAPTURE(wrong);
+    CHECK(status_of("HTTP/1.1\r\n" + wrong) == 400);
+    CHECK(status_of("HTTP/1.0\r\n" + wrong) == 400);
+  }
+  const Reply reply = Client(server.port()).Ask("GET /where HTTP/1.1\r\n\r\n");
+  CHECK(reply.body == "error: the header field Host is missing");
+  CHECK(reply.Has("connection: close"));
+}
+
 TEST_CASE("requests that two parsers could read differently are refused") {
   TestServer server(BasicRoutes());
   for (const std::string_view head :
