@@ -1,8 +1,9 @@
 #include "common/check.h"
 
-#include <cstdio>
 #include <cstdlib>
 #include <string>
+
+#include "common/last_words.h"
 
 namespace tandem::internal {
 
@@ -13,8 +14,7 @@ CheckFailure::CheckFailure(const char* file, int line, const char* condition) {
 CheckFailure::~CheckFailure() {
   std::string text = stream_.str();
   text += '\n';
-  std::fwrite(text.data(), 1, text.size(), stderr);
-  std::fflush(stderr);
+  WriteLastWords(text);
   std::abort();
 }
 

@@ -11,25 +11,46 @@
 #include <cstdlib>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "common/check.h"
 #include "common/clock.h"
 #include "common/log_event.h"
 #include "common/log_format.h"
 #include "common/log_json.h"
 #include "common/log_level.h"
+#include "common/log_thread.h"
+#include "common/log_writer.h"
 #include "common/strings.h"
 
 namespace tandem {
 namespace {
 
 std::string& ProcessName() {
-  static std::string name = "tandem";
+  static std::string& name = *new std::string("tandem");  // outlived by no thread
   return name;
 }
 
 // main sets it before other threads start.
 bool writes_json = false;
 constexpr const char* kFormatVariable = "TANDEM_LOG_FORMAT";
+
+// Lives as long as the process: its thread may wait for a reader for ever. main sets it before
+// other threads start.
+LogWriter* log_writer = nullptr;
+constexpr double kFlushSeconds = 1;
+
+class WriterSink final : public spdlog::sinks::sink {
+ public:
+  void log(const spdlog::details::log_msg& message) override {
+    std::string line(message.payload.data(), message.payload.size());
+    line += '\n';
+    log_writer->Write(std::move(line), message.level == spdlog::level::critical);
+  }
+  void flush() override {}
+  void set_pattern(const std::string&) override {}
+  void set_formatter(std::unique_ptr<spdlog::formatter>) override {}
+};
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
@@ -102,15 +123,19 @@ void LogLine(LogLevel level, const char* file, int line, std::string_view messag
 
 namespace {
 
-// As text every line has the prefix.
-void WriteText(LogLevel level, std::string_view file, int line, std::string_view message) {
+std::string TextPrefix(LogLevel level, std::string_view file, int line) {
   const time_t now = time(nullptr);
   tm local;
   localtime_r(&now, &local);
   char stamp[20];
   strftime(stamp, sizeof stamp, "%m-%d %H:%M:%S", &local);
-  const std::string prefix = fmt::format("({} pid={}) {} {} [{}:{}] ", ProcessName(), getpid(),
-                                         LevelName(level), stamp, file, line);
+  return fmt::format("({} pid={}) {} {} [{}:{}] ", ProcessName(), getpid(), LevelName(level), stamp,
+                     file, line);
+}
+
+// As text every line has the prefix.
+void WriteText(LogLevel level, std::string_view file, int line, std::string_view message) {
+  const std::string prefix = TextPrefix(level, file, line);
   for (std::string_view rest = message; !rest.empty();) {
     const size_t end = rest.find('\n');
     spdlog::default_logger_raw()->log(ToSpdlog(level), "{}{}", prefix, rest.substr(0, end));
@@ -119,21 +144,53 @@ void WriteText(LogLevel level, std::string_view file, int line, std::string_view
   }
 }
 
+std::string JsonText(LogLevel level, std::string_view file, int line, std::string_view message,
+                     const std::vector<LogField>& fields) {
+  return JsonLogLine({.unix_time = SystemClock().Unix(),
+                      .level = LevelName(level),
+                      .file = file,
+                      .line = line,
+                      .process_name = ProcessName(),
+                      .process_id = getpid(),
+                      .message = message,
+                      .fields = &fields});
+}
+
+std::string LineOfMissing(int64_t num_missing) {
+  constexpr std::string_view kFile = "log.cc";
+  const std::string message =
+      std::to_string(num_missing) +
+      " lines of this log are missing here: it was not read, or could not be written";
+  constexpr LogLevel kLevel = LogLevel::kWarning;
+  return (writes_json ? JsonText(kLevel, kFile, __LINE__, message, {})
+                      : TextPrefix(kLevel, kFile, __LINE__) + message) +
+         "\n";
+}
+
 }  // namespace
+
+void StartLogThread() {
+  CHECK(log_writer == nullptr);
+  log_writer = new LogWriter(STDOUT_FILENO, LineOfMissing);
+  spdlog::default_logger_raw()->sinks() = {std::make_shared<WriterSink>()};
+  std::atexit(FlushLog);
+}
+
+void FlushLog() {
+  if (log_writer != nullptr) log_writer->Flush(kFlushSeconds);
+}
+
+void ExitAfterLog(int exit_status) {
+  FlushLog();
+  _exit(exit_status);
+}
 
 void LogLineWithFields(LogLevel level, const char* file, int line, std::string_view message,
                        const std::vector<LogField>& fields) {
   std::string_view base(file);
   if (const size_t slash = base.rfind('/'); slash != base.npos) base.remove_prefix(slash + 1);
   if (writes_json) {
-    const std::string text = JsonLogLine({.unix_time = SystemClock().Unix(),
-                                          .level = LevelName(level),
-                                          .file = base,
-                                          .line = line,
-                                          .process_name = ProcessName(),
-                                          .process_id = getpid(),
-                                          .message = message,
-                                          .fields = &fields});
+    const std::string text = JsonText(level, base, line, message, fields);
     spdlog::default_logger_raw()->log(ToSpdlog(level), "{}", text);
     return;
   }

@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/log_format.h"
 #include "common/log_level.h"
+#include "common/log_thread.h"
 #include "common/mailbox.h"
 #include "common/sd_notify.h"
 #include "common/strings.h"
@@ -99,7 +100,7 @@ class SignalThread {
   void Stop(int signal) {
     if (!serving_) {
       LOG_INFO << "[shutdown] " << strsignal(signal) << " while loading";
-      _exit(kExitOk);
+      ExitAfterLog(kExitOk);
     }
     LOG_INFO << "[shutdown] " << strsignal(signal);
     LogIfError(SdNotify("STOPPING=1"));
@@ -129,20 +130,20 @@ void EndWithoutMemory() {
   WriteLastFlight("no more memory");
   LOG_FATAL << "this process gets no more memory; lower --max-num-seqs, --max-model-len "
                "or --max-num-batched-tokens";
-  _exit(exit_status);
+  ExitAfterLog(exit_status);
 }
 
 // Without cleaning up: the loop's thread cannot be joined, and the supervisor starts a new process.
 void EndLost(const std::string& what) {
   WriteLastFlight(("watchdog: " + what).c_str());
   LOG_FATAL << "the executor does not answer: " << what;
-  _exit(kExitFailed);
+  ExitAfterLog(kExitFailed);
 }
 
 void EndWithoutRank(const std::string& what) {
   WriteLastFlight(("a rank is lost: " + what).c_str());
   LOG_FATAL << "the model has lost a rank: " << what;
-  _exit(kExitFailed);
+  ExitAfterLog(kExitFailed);
 }
 
 // This process's own CPUs of --cpu-bind.
@@ -433,6 +434,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
     return Fail(kExitBadModel, status);
   }
   if (check_config) return CheckConfig(config);
+  StartLogThread();
   return LoadAndServe(config, &startup, &clock);
 }
 
@@ -441,8 +443,8 @@ int RunEngineCore(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   signal(SIGPIPE, SIG_IGN);
+  signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails like one on a full disk
   const sigset_t signals = tandem::HandledSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // of every thread, so that one gets them
-  signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails like one on a full disk
   return tandem::RunEngineCore({argv + 1, argv + argc});
 }

@@ -12,6 +12,7 @@
 #include "common/exit_status.h"
 #include "common/log.h"
 #include "common/log_format.h"
+#include "common/log_thread.h"
 #include "common/packets.h"
 #include "common/strings.h"
 #include "engine_core/config.h"
@@ -35,7 +36,7 @@ void LeaveSignalsToTheEngine() {
 void AnswerPings(RankLine* line) {
   SetThreadName("worker-pings");
   while (ReceivePacket(kWorkerSocket).ok()) line->pong.store(line->ping.load());
-  _exit(kExitOk);
+  ExitAfterLog(kExitOk);
 }
 
 struct LoadedWorker {
@@ -55,6 +56,7 @@ StatusOr<LoadedWorker> LoadWorker(int rank, const std::vector<std::string>& flag
   }
   RETURN_IF_ERROR(InitLog("Worker_" + RankName(counts, rank), config.log_level));
   RETURN_IF_ERROR(SetLogFormat(config.log_format));
+  StartLogThread();
   SetThreadName("tandem-" + RankName(counts, rank));
   ASSIGN_OR_RETURN(const auto cpus, ParseCpuBind(config.cpu_bind, counts.num_ranks()));
   if (!cpus.empty()) RETURN_IF_ERROR(BindToCpus(cpus[static_cast<size_t>(rank)]));
@@ -95,7 +97,7 @@ int RunWorker(int rank, const std::vector<std::string>& flags, StartupLog* start
   std::thread(AnswerPings, &group->lines()[rank]).detach();
   const Status end = worker->runner->Run();
   if (!end.ok()) LOG_ERROR << end.message();
-  _exit(end.ok() ? kExitOk : kExitFailed);  // the pings' thread reads the group's memory
+  ExitAfterLog(end.ok() ? kExitOk : kExitFailed);  // the pings' thread reads the group's memory
 }
 
 }  // namespace tandem

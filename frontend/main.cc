@@ -18,6 +18,7 @@
 #include "common/log.h"
 #include "common/log_format.h"
 #include "common/log_level.h"
+#include "common/log_thread.h"
 #include "common/read_file.h"
 #include "common/sd_notify.h"
 #include "common/version.h"
@@ -56,8 +57,8 @@ constexpr int64_t kMaxTemplateBytes = 16 << 20;
 // Writing to a connection that is closed is an error value, not a signal.
 void PrepareProcess() {
   ::signal(SIGPIPE, SIG_IGN);
-  // Threads that rarely allocate need no arena each.
   ::signal(SIGXFSZ, SIG_IGN);  // a log at the limit on file sizes is like one on a full disk
+  // Threads that rarely allocate need no arena each.
   ::mallopt(M_ARENA_MAX, 2);
 }
 
@@ -563,6 +564,7 @@ int Main(int argc, char** argv) {
   }
   SetThreadName("tandem-frontend");
   PrepareProcess();
+  StartLogThread();
   LOG_INFO << "tandem-frontend " << kVersion << " (vLLM API " << kVllmVersion << ")";
   if (!signal_fd.ok()) return Fail(kExitFailed, signal_fd.status());
   status = CheckModelFolders(config);

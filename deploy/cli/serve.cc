@@ -12,6 +12,7 @@
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/log_format.h"
+#include "common/log_thread.h"
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/engine_layout.h"
@@ -225,13 +226,14 @@ int RunServe(const std::vector<std::string>& args) {
     return CheckConfig(*layout, *line, *local_engines);
   }
   signal(SIGPIPE, SIG_IGN);  // who reads the log may go away
-  if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
   signal(SIGXFSZ, SIG_IGN);
+  if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }
   if (const Status status = SetLogFormat(frontend_config.log_format); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }
+  StartLogThread();
   for (const std::string& warning : line->warnings) LOG_WARNING << warning;
   LOG_INFO << "[config] " << ChangedValues(*line);
   HideSecretVariables(frontend_flags);

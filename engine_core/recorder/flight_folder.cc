@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/check.h"
+#include "common/last_words.h"
 #include "common/strings.h"
 #include "common/unique_fd.h"
 
@@ -60,8 +61,7 @@ void Say(const char* first, const char* second) {
   char* end = line + sizeof line - 1;
   char* at = Put(second, Put(first, line, end), end);
   *at++ = '\n';
-  [[maybe_unused]] const ssize_t ignored =
-      write(STDERR_FILENO, line, static_cast<size_t>(at - line));
+  WriteLastWords({line, static_cast<size_t>(at - line)});
 }
 
 const char* FromEnvironment(const char* name) {

@@ -73,38 +73,98 @@ class Signals(unittest.TestCase):
 
 
 class LogReaders(unittest.TestCase):
+    """A server whose log cannot be written, or is not read."""
+
     def test_the_server_outlives_who_reads_its_log(self):
         read_end, write_end = os.pipe()
         os.close(read_end)
         for log in (os.fdopen(write_end, "wb"), open("/dev/full", "wb")):
-            with self.subTest(log.name), log, tempfile.TemporaryDirectory() as folder:
-                port = pathlib.Path(folder, "port")
-                server = subprocess.Popen(
-                    [bin_dir() / "tandem", "serve", MODEL, "--host", "127.0.0.1", "--port", "0", "--port-file", port],
-                    stdout=log, stderr=log, env={**os.environ, "XDG_RUNTIME_DIR": folder, "XDG_STATE_HOME": folder})
-                try:
-                    wait_for(port.exists, "the port is open")
-                    wait_for(lambda: self.health(port) == 200, "it serves")
-                    engine = children(server.pid)["tandem-engine-core"]
-                    os.kill(engine, signal.SIGKILL)
-                    wait_for(lambda: children(server.pid).get("tandem-engine-core", engine) != engine, "it is started again")
-                    wait_for(lambda: self.health(port) == 200, "it serves")
-                    server.send_signal(signal.SIGTERM)
-                    self.assertEqual(server.wait(LIMIT), 0)
-                finally:
-                    server.kill()
-                    server.wait()
+            with self.subTest(log.name), log, self.server(log) as server:
+                self.lose_an_engine(server, signal.SIGKILL)
+
+    def test_nobody_waits_for_a_reader_that_stops_reading(self):
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        with contextlib.suppress(BlockingIOError):
+            while os.write(write_end, b"\n"):
+                pass
+        os.set_blocking(write_end, True)
+        with os.fdopen(read_end, "rb") as reader, os.fdopen(write_end, "wb") as log:
+            with self.server(log) as server:
+                self.assertEqual(self.status_of(server, "POST", "/v1/completions", BODY), 200)
+                self.lose_an_engine(server, signal.SIGABRT)  # which has last words to write
+                self.assertEqual(self.status_of(server, "POST", "/v1/completions", BODY), 200)
+                lines = threading.Thread(target=lambda: setattr(self, "lines", reader.read().decode()))
+                lines.start()
+            log.close()
+            lines.join()
+        self.assertEqual(self.lines.count('"POST /v1/completions HTTP/1.1" 200'), 2, self.lines.strip())
+        self.assertIn("Application startup complete.", self.lines)
+
+    @contextlib.contextmanager
+    def server(self, log):
+        with tempfile.TemporaryDirectory() as folder:
+            port = pathlib.Path(folder, "port")
+            server = subprocess.Popen(
+                [bin_dir() / "tandem", "serve", MODEL, "--served-model-name", "m", "--host", "127.0.0.1", "--port", "0",
+                 "--port-file", port],
+                stdout=log, stderr=log, env={**os.environ, "XDG_RUNTIME_DIR": folder, "XDG_STATE_HOME": folder})
+            server.port = port
+            try:
+                wait_for(port.exists, "the port is open")
+                wait_for(lambda: self.status_of(server, "GET", "/health") == 200, "it serves")
+                yield server
+                server.send_signal(signal.SIGTERM)
+                self.assertEqual(server.wait(LIMIT), 0)
+            finally:
+                server.kill()
+                server.wait()
+
+    def lose_an_engine(self, server, how):
+        engine = children(server.pid)["tandem-engine-core"]
+        os.kill(engine, how)
+        wait_for(lambda: children(server.pid).get("tandem-engine-core", engine) != engine, "it is started again")
+        wait_for(lambda: self.status_of(server, "GET", "/health") == 200, "it serves")
 
     @staticmethod
-    def health(port):
-        connection = http.client.HTTPConnection("127.0.0.1", int(port.read_text()), timeout=LIMIT)
+    def status_of(server, method, path, body=None):
+        connection = http.client.HTTPConnection("127.0.0.1", int(server.port.read_text()), timeout=LIMIT)
         try:
-            connection.request("GET", "/health")
+            connection.request(method, path, json.dumps(body) if body else None, {"Content-Type": "application/json"})
             return connection.getresponse().status
         except OSError:
             return 0
         finally:
             connection.close()
+
+
+class Shortages(unittest.TestCase):
+    """What a host may lack for a while ends no process."""
+
+    def test_an_engine_that_cannot_be_started_now_is_started_later(self):
+        with tempfile.TemporaryDirectory(prefix="shortages-", dir=bin_dir()) as folder:
+            programs = pathlib.Path(folder)
+            for name in ("tandem", "tandem-frontend", "tandem-engine-core"):
+                os.link(bin_dir() / name, programs / name)
+            with Pair("--served-model-name", "m", programs=programs) as pair:
+                engine, away = programs / "tandem-engine-core", programs / "away"
+                frontend = pair.pid_of("tandem-frontend")
+                engine.rename(away)
+                os.kill(pair.pid_of("tandem-engine-core"), signal.SIGKILL)
+                wait_for(lambda: f"run {engine}: No such file" in pair.log, "it cannot be started")
+                away.rename(engine)
+                wait_for(lambda: pair.get("/health")[0] == 200, "it serves again")
+                self.assertEqual(pair.pid_of("tandem-frontend"), frontend)
+
+    def test_a_limit_on_the_size_of_files_is_like_a_full_disk(self):
+        with Pair("--served-model-name", "m") as pair:
+            engine = pair.pid_of("tandem-engine-core")
+            resource.prlimit(engine, resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
+            self.assertEqual(pair.post("/v1/completions", BODY)[0], 200)
+            os.kill(engine, signal.SIGUSR1)
+            wait_for(lambda: "File too large" in pair.log, "the recording cannot be written")
+            self.assertEqual(pair.post("/v1/completions", BODY)[0], 200)
+            self.assertEqual(pair.pid_of("tandem-engine-core"), engine)
 
 
 class ExitStatuses(unittest.TestCase):
@@ -138,35 +198,6 @@ class ExitStatuses(unittest.TestCase):
 
 class OpenFiles(unittest.TestCase):
     def test_connections_leave_what_an_engine_needs(self):
-class Shortages(unittest.TestCase):
-    """What a host may lack for a while ends no process."""
-
-    def test_an_engine_that_cannot_be_started_now_is_started_later(self):
-        with tempfile.TemporaryDirectory(prefix="shortages-", dir=bin_dir()) as folder:
-            programs = pathlib.Path(folder)
-            for name in ("tandem", "tandem-frontend", "tandem-engine-core"):
-                os.link(bin_dir() / name, programs / name)
-            with Pair("--served-model-name", "m", programs=programs) as pair:
-                engine, away = programs / "tandem-engine-core", programs / "away"
-                frontend = pair.pid_of("tandem-frontend")
-                engine.rename(away)
-                os.kill(pair.pid_of("tandem-engine-core"), signal.SIGKILL)
-                wait_for(lambda: f"run {engine}: No such file" in pair.log, "it cannot be started")
-                away.rename(engine)
-                wait_for(lambda: pair.get("/health")[0] == 200, "it serves again")
-                self.assertEqual(pair.pid_of("tandem-frontend"), frontend)
-
-    def test_a_limit_on_the_size_of_files_is_like_a_full_disk(self):
-        with Pair("--served-model-name", "m") as pair:
-            engine = pair.pid_of("tandem-engine-core")
-            resource.prlimit(engine, resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
-            self.assertEqual(pair.post("/v1/completions", BODY)[0], 200)
-            os.kill(engine, signal.SIGUSR1)
-            wait_for(lambda: "File too large" in pair.log, "the recording cannot be written")
-            self.assertEqual(pair.post("/v1/completions", BODY)[0], 200)
-            self.assertEqual(pair.pid_of("tandem-engine-core"), engine)
-
-
         patient = ("--http-timeout-head", 600, "--http-timeout-keep-alive", 600)
         with Server(*patient, max_files=160) as server, contextlib.ExitStack() as opened:
             self.assertIn("--max-connections is 80, not 16384: this process may have 160 files open", server.log_text())
