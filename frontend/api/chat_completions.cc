@@ -39,13 +39,15 @@ struct ChatShape {
 
 // ---- One body ----
 
-Json MessageJson(const ChatShape& shape, const CollectedChoice& choice) {
+}  // namespace
+
+Json ChatMessageJson(const std::string& role, bool forces_calls, const CollectedChoice& choice) {
   const auto or_null = [](bool present, const std::string& text) {
     return present ? Json(text) : Json(nullptr);
   };
-  const bool no_content = choice.content.empty() && !shape.forces_calls &&
+  const bool no_content = choice.content.empty() && !forces_calls &&
                           (!choice.tool_calls.empty() || !choice.reasoning.empty());
-  Json message = {{"role", shape.role}, {"content", or_null(!no_content, choice.content)},
+  Json message = {{"role", role},       {"content", or_null(!no_content, choice.content)},
                   {"refusal", nullptr}, {"annotations", nullptr},
                   {"audio", nullptr},   {"function_call", nullptr}};
   for (const ToolCallDelta& call : choice.tool_calls) {
@@ -57,6 +59,8 @@ Json MessageJson(const ChatShape& shape, const CollectedChoice& choice) {
   message["reasoning"] = or_null(!choice.reasoning.empty(), choice.reasoning);
   return message;
 }
+
+namespace {
 
 class ChatBody final : public ResponseWriter {
  public:
@@ -101,7 +105,7 @@ void ChatBody::WriteEnd(const Usage& usage) {
   for (const CollectedChoice& choice : choices_) {
     choices.push_back(
         {{"index", choices.size()},
-         {"message", MessageJson(shape_, choice)},
+         {"message", ChatMessageJson(shape_.role, shape_.forces_calls, choice)},
          {"logprobs", shape_.top_logprobs ? ChatLogprobsJson(choice.logprobs, *shape_.top_logprobs)
                                           : Json(nullptr)},
          {"finish_reason", choice.finish_reason},
@@ -334,6 +338,7 @@ class ChatCall final : public GenerationCall {
   }
 
   GenerationRequest& request() override { return requests_.front(); }
+  const ChatRequest* chat() const override { return &requests_.front(); }
 
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
     const ChatRequest& request = requests_.front();

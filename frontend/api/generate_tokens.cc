@@ -1,36 +1,78 @@
 #include "frontend/api/generate_tokens.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "frontend/api/chat_completions.h"
 #include "frontend/api/collected_choice.h"
+#include "frontend/api/parse_context.h"
 #include "frontend/api/render.h"
 #include "frontend/openai/generate_request.h"
+#include "frontend/openai/refuse.h"
 
 namespace tandem {
 namespace {
 
+using OutputMode = GenerateRequest::OutputMode;
+
 // What of the request the response depends on.
 struct TokensShape {
+  OutputMode mode = OutputMode::kTokens;
   std::optional<int64_t> logprobs;  // how many others at each token; -1: all
   bool show_prompt_logprobs = false;
+  bool return_token_ids = false;  // those of the prompt; the generated ones are there anyway
+  std::string role;               // of a message
+  bool forces_calls = false;
+  bool hides_tokens = false;  // they would show the reasoning that the message leaves out
 };
 
+Json ScoredIdJson(const ScoredToken& token) {
+  return {{"token_id", token.token_id},
+          {"logprob", token.logprob},
+          {"rank", token.rank > 0 ? Json(token.rank) : Json(nullptr)}};
+}
+
+// Tokens by their ids: the sampled one, then the most likely ones.
+Json IdLogprobsJson(const std::vector<PositionLogprobs>& positions) {
+  Json content = Json::array();
+  for (const PositionLogprobs& position : positions) {
+    Json entry = ScoredIdJson(position.token);
+    Json& top = entry["top_logprobs"] = Json::array();
+    for (const ScoredToken& token : position.top) top.push_back(ScoredIdJson(token));
+    content.push_back(std::move(entry));
+  }
+  return {{"content", std::move(content)}};
+}
+
 Json LogprobsJson(const TokensShape& shape, const std::vector<PositionLogprobs>& positions) {
-  if (!shape.logprobs) return nullptr;
-  const int64_t num_top = *shape.logprobs < 0 ? -1 : std::max<int64_t>(*shape.logprobs, 1);
-  return ChatLogprobsJson(positions, num_top);
+  if (!shape.logprobs || shape.hides_tokens) return nullptr;
+  if (shape.mode == OutputMode::kTokens) return IdLogprobsJson(positions);
+  // A message has those that a chat's has; a text has all that the engine reports.
+  return ChatLogprobsJson(positions, shape.mode == OutputMode::kText ? -1 : *shape.logprobs);
+}
+
+// What all modes have in common.
+Json ChoiceJson(const TokensShape& shape, size_t index,
+                const std::vector<PositionLogprobs>& logprobs, Json finish_reason,
+                const wire::StopReason& stop_reason, const std::vector<TokenId>& token_ids) {
+  return {{"index", index},
+          {"logprobs", LogprobsJson(shape, logprobs)},
+          {"finish_reason", std::move(finish_reason)},
+          {"stop_reason", StopReasonJson(stop_reason)},
+          {"token_ids", shape.hides_tokens ? Json(nullptr) : TokenIdsJson(token_ids)},
+          {"routed_experts", nullptr},
+          {"sampling_mask", nullptr},
+          {"weight_versions", nullptr}};
 }
 
 class TokensBody final : public ResponseWriter {
  public:
   TokensBody(TokensShape shape, WriterInput input)
       : ResponseWriter(input.out),
-        shape_(shape),
+        shape_(std::move(shape)),
         input_(std::move(input)),
         choices_(input_.prompts.size()) {}
 
@@ -39,24 +81,41 @@ class TokensBody final : public ResponseWriter {
       AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
                              &prompt_logprobs_);
     }
-    if (delta.finish_reason) kv_transfer_params_ = delta.kv_transfer_params;
+    if (delta.finish_reason) {
+      kv_transfer_params_ = delta.kv_transfer_params;
+      ec_transfer_params_ = delta.ec_transfer_params;
+    }
     choices_[static_cast<size_t>(index)].Append(delta);
   }
 
-  void WriteEnd(const Usage&) override {
+  void WriteEnd(const Usage& usage) override {
     Json choices = Json::array();
     for (const CollectedChoice& choice : choices_) {
-      choices.push_back({{"index", choices.size()},
-                         {"logprobs", LogprobsJson(shape_, choice.logprobs)},
-                         {"finish_reason", choice.finish_reason},
-                         {"token_ids", TokenIdsJson(choice.token_ids)}});
+      Json json = ChoiceJson(shape_, choices.size(), choice.logprobs, choice.finish_reason,
+                             choice.stop_reason, choice.token_ids);
+      if (shape_.mode == OutputMode::kText) json["text"] = choice.content;
+      if (shape_.mode == OutputMode::kDerender) {
+        json["message"] = ChatMessageJson(shape_.role, shape_.forces_calls, choice);
+      }
+      choices.push_back(std::move(json));
     }
+    const ChoicePrompt& prompt = input_.prompts.front();
     out_->append(DumpJson(
         {{"request_id", input_.head.id},
+         {"output_mode", OutputModeName(shape_.mode)},
+         {"model", input_.head.model},
+         {"created", input_.head.created},
          {"choices", std::move(choices)},
+         {"usage", UsageJson(usage)},
          {"prompt_logprobs",
           shape_.show_prompt_logprobs ? PromptLogprobsJson(prompt_logprobs_) : Json(nullptr)},
-         {"kv_transfer_params", UnpackJson(kv_transfer_params_)}}));
+         {"prompt_token_id_logprobs", nullptr},
+         {"prompt_token_ids",
+          shape_.return_token_ids ? TokenIdsJson(*prompt.token_ids) : Json(nullptr)},
+         {"mm_placeholders", nullptr},
+         {"metrics", MetricsJson(usage)},
+         {"kv_transfer_params", UnpackJson(kv_transfer_params_)},
+         {"ec_transfer_params", UnpackJson(ec_transfer_params_)}}));
   }
 
  private:
@@ -65,20 +124,22 @@ class TokensBody final : public ResponseWriter {
   std::vector<CollectedChoice> choices_;
   std::vector<PositionLogprobs> prompt_logprobs_;
   wire::RawValue kv_transfer_params_;
+  wire::RawValue ec_transfer_params_;
 };
 
 class TokensStream final : public ResponseWriter {
  public:
   TokensStream(TokensShape shape, WriterInput input)
-      : ResponseWriter(input.out), shape_(shape), input_(std::move(input)) {}
+      : ResponseWriter(input.out), shape_(std::move(shape)), input_(std::move(input)) {}
 
   void WriteDelta(int index, MessageDelta& delta, const Usage& usage) override {
-    Json choice = {
-        {"index", index},
-        {"logprobs", LogprobsJson(shape_, delta.logprobs)},
-        {"finish_reason",
-         delta.finish_reason ? Json(FinishReasonName(*delta.finish_reason)) : Json(nullptr)},
-        {"token_ids", TokenIdsJson(delta.token_ids)}};
+    Json finish_reason = nullptr;
+    if (delta.finish_reason) finish_reason = FinishReasonName(*delta.finish_reason);
+    const wire::StopReason stop_reason =
+        delta.finish_reason ? delta.stop_reason : wire::StopReason();
+    Json choice = ChoiceJson(shape_, static_cast<size_t>(index), delta.logprobs,
+                             std::move(finish_reason), stop_reason, delta.token_ids);
+    if (shape_.mode == OutputMode::kText) choice["text"] = delta.content;
     Append(Json::array({std::move(choice)}),
            input_.stream_usage.on_every_chunk ? UsageJson(usage) : Json(nullptr));
   }
@@ -90,14 +151,20 @@ class TokensStream final : public ResponseWriter {
 
  private:
   void Append(Json choices, Json usage) {
-    const Json chunk = {{"request_id", input_.head.id},
-                        {"choices", std::move(choices)},
-                        {"usage", std::move(usage)}};
+    Json chunk = {{"request_id", input_.head.id},
+                  {"output_mode", OutputModeName(shape_.mode)},
+                  {"choices", std::move(choices)},
+                  {"usage", std::move(usage)}};
+    if (shape_.return_token_ids && is_first_) {
+      chunk["prompt_token_ids"] = TokenIdsJson(*input_.prompts.front().token_ids);
+    }
+    is_first_ = false;
     out_->append("data: ").append(DumpJson(chunk)).append("\n\n");
   }
 
   const TokensShape shape_;
   const WriterInput input_;
+  bool is_first_ = true;
 };
 
 class TokensCall final : public GenerationCall {
@@ -114,12 +181,22 @@ class TokensCall final : public GenerationCall {
   GenerationRequest& request() override { return request_; }
 
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
+    shape_.mode = request_.output_mode;
     shape_.logprobs = request_.logprobs;
     if (!request_.logprob_token_ids.empty()) shape_.logprobs = -1;
     shape_.show_prompt_logprobs = request_.prompt_logprobs.has_value();
+    shape_.return_token_ids = request_.return_token_ids;
+    std::optional<ChatRequest> chat;
+    if (shape_.mode == OutputMode::kDerender) {
+      ASSIGN_OR_RETURN(chat, Chat());
+    }
     auto processed = input_processor_.Process(static_cast<CompletionRequest&&>(request_), context);
-    if (processed.ok() || processed.status().param() != "prompt") return processed;
-    return Status(processed.status()).WithParam("token_ids");
+    if (!processed.ok()) {
+      if (processed.status().param() != "prompt") return processed;
+      return Status(processed.status()).WithParam("token_ids");
+    }
+    if (chat) RETURN_IF_ERROR(SetMessage(*chat, &*processed));
+    return processed;
   }
 
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {
@@ -128,6 +205,31 @@ class TokensCall final : public GenerationCall {
   }
 
  private:
+  StatusOr<ChatRequest> Chat() const {
+    const ParserConfig& parsers = input_processor_.config().parsers;
+    const bool has_parser =
+        parsers.tool_parser != nullptr || parsers.reasoning != nullptr || parsers.is_harmony;
+    if (request_.parse_context.is_null() && has_parser) {
+      return Refuse("parse_context",
+                    "output_mode derender needs the parse_context that render returns, because "
+                    "this server parses tool calls or reasoning");
+    }
+    return ChatOfParseContext(request_.parse_context.is_null() ? Json::object()
+                                                               : *request_.parse_context);
+  }
+
+  // How the text of the choices becomes messages.
+  Status SetMessage(const ChatRequest& chat, ProcessedRequest* processed) {
+    const std::vector<TokenId>& prompt = processed->requests.front().prompt_token_ids;
+    const std::string text = input_processor_.tokenizer().Decode(prompt, false);
+    ASSIGN_OR_RETURN(processed->message,
+                     PlanMessage(input_processor_.config().parsers, chat, text, JsonDocument()));
+    shape_.role = input_processor_.config().response_role;
+    shape_.forces_calls = processed->message && processed->message->forces_calls();
+    shape_.hides_tokens = processed->message && !chat.include_reasoning;
+    return OkStatus();
+  }
+
   const InputProcessor& input_processor_;
   GenerateRequest request_;
   TokensShape shape_;

@@ -14,6 +14,7 @@
 #include "frontend/http/router.h"
 #include "frontend/metrics/metrics.h"
 #include "frontend/net/net.h"
+#include "frontend/openai/chat_request.h"
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/responses.h"
 #include "frontend/processing/input_processor.h"
@@ -96,6 +97,8 @@ class GenerationCall {
   virtual Status TakeFetched() { return OkStatus(); }
   // The request that Parse read. Process uses it up.
   virtual GenerationRequest& request() = 0;
+  // The same as a chat; null: it is none.
+  virtual const ChatRequest* chat() const { return nullptr; }
   // Keeps what the response depends on and frees the rest of the request. On the text pool.
   virtual StatusOr<ProcessedRequest> Process(const RequestContext& context) = 0;
   // The writer of a stream or a body, by input.stream. On the shard, after Process.

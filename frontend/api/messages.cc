@@ -147,6 +147,7 @@ class MessageCall final : public GenerationCall {
     return LoadImages(exchange, context_, deadline, &request_);
   }
   GenerationRequest& request() override { return request_; }
+  const ChatRequest* chat() const override { return &request_; }
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
     return input_processor_.Process(std::move(request_), context);
   }

@@ -223,7 +223,8 @@ Json ResponsesSchema() {
 Json GenerateSchema() {
   const BodySchema beside = BodySchema({}).Add(kGenerationFields);
   BodySchema sampling({});
-  sampling.Add(kGenerationFields).Add(kCompletionFields).Without(kBesideSamplingParams);
+  sampling.Add(kGenerationFields).Add(kCompletionFields).Add(kSamplingParamsFields);
+  sampling.Without(kBesideSamplingParams);
   constexpr const char* kNotGiven[] = {"prompt", "prompt_embeds", "echo"};
   sampling.Without(kNotGiven);
   BodySchema schema({"token_ids", "sampling_params"});

@@ -263,6 +263,7 @@ class Derenderer {
     // text; a stop string ends it among its tokens.
     wire::EngineCoreOutput last;
     if (finish_reason) last.finish_reason = WireReason(*finish_reason);
+    last.stop_reason = choice.stop_reason;
     const auto& stops = prepared_.processed.requests.front().sampling_params.all_stop_token_ids;
     const bool is_stop_token = last.finish_reason == wire::FinishReason::kStop && !ids.empty() &&
                                std::find(stops.begin(), stops.end(), ids.back()) != stops.end();

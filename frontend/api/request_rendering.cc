@@ -13,6 +13,7 @@
 #include "frontend/api/completions.h"
 #include "frontend/api/generate.h"
 #include "frontend/api/messages.h"
+#include "frontend/api/parse_context.h"
 #include "frontend/api/render.h"
 #include "frontend/api/responses.h"
 #include "frontend/api/token_offsets.h"
@@ -84,7 +85,12 @@ Json SamplingJson(const GenerationRequest& request, const wire::SamplingParams& 
   if (params.structured_outputs) {
     json["structured_outputs"] = StructuredOutputsJson(*params.structured_outputs);
   }
-  if (!request.vllm_xargs.is_null()) json["vllm_xargs"] = *request.vllm_xargs;
+  if (params.thinking_token_budget) json["thinking_token_budget"] = *params.thinking_token_budget;
+  if (params.watermarking) json["watermarking"] = *params.watermarking;
+  if (params.routed_experts_prompt_start != 0) {
+    json["routed_experts_prompt_start"] = params.routed_experts_prompt_start;
+  }
+  if (!request.vllm_xargs.is_null()) json["extra_args"] = *request.vllm_xargs;
   return json;
 }
 
@@ -121,6 +127,11 @@ Json FeaturesJson(const wire::EngineCoreRequest& request) {
 StatusOr<Json> RenderedBodies(const RequestHeaders& headers, const ApiContext& context,
                               GenerationCall* call) {
   const GenerationRequest asked = call->request();  // Process uses it up
+  const InputConfig& config = context.input_processor->config();
+  const Json parse_context =
+      call->chat() == nullptr
+          ? Json(nullptr)
+          : ParseContextJson(*call->chat(), config.default_chat_template_kwargs);
   ASSIGN_OR_RETURN(const PreparedRequest prepared, ProcessRequest(headers, context, call));
   const ProcessedRequest& processed = prepared.processed;
   if (processed.beams) {
@@ -144,11 +155,18 @@ StatusOr<Json> RenderedBodies(const RequestHeaders& headers, const ApiContext& c
          {"sampling_params", std::move(sampling)},
          {"model", OrNull(asked.model)},
          {"stream", asked.stream},
+         {"reasoning_ended", OrNull(request.reasoning_ended)},
+         {"reasoning_parser_kwargs", UnpackJson(request.reasoning_parser_kwargs)},
+         {"parse_context", parse_context},
+         {"return_token_ids", asked.return_token_ids},
          {"stream_options", StreamOptionsJson(asked)},
          {"cache_salt", OrNull(request.cache_salt)},
          {"priority", request.priority},
+         {"session_id", OrNull(request.session_id)},
          {"kv_transfer_params",
-          asked.kv_transfer_params.is_null() ? Json(nullptr) : *asked.kv_transfer_params}});
+          asked.kv_transfer_params.is_null() ? Json(nullptr) : *asked.kv_transfer_params},
+         {"ec_transfer_params",
+          asked.ec_transfer_params.is_null() ? Json(nullptr) : *asked.ec_transfer_params}});
   }
   return bodies;
 }

@@ -25,6 +25,7 @@ class ResponseCall final : public GenerationCall {
   Awaitable<Status> Fetch(Exchange& exchange, std::optional<double> deadline) override;
   Status TakeFetched() override;
   GenerationRequest& request() override { return chat_; }
+  const ChatRequest* chat() const override { return &chat_; }
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override;
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override;
 

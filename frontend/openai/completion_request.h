@@ -24,6 +24,11 @@ struct CompletionRequest : GenerationRequest {
   std::optional<std::string> suffix;
   // Of /inference/v1/generate: without max_tokens the room that is left is used, not OpenAI's 16.
   bool fills_room = false;
+  // Of the same: whether structured outputs hold from the first token on, and the variables that
+  // the prompt was rendered with.
+  std::optional<bool> reasoning_ended;
+  bool constraint_has_calls = false;  // with it: a call's mark ends the reasoning, too
+  JsonDocument template_kwargs;
 };
 
 Status ParsePrompt(Json& value, CompletionRequest* out);

@@ -23,6 +23,10 @@ StatusOr<GeneratedTokens::Choice> ReadChoice(const Json& value) {
     if (!reason->is_string()) return Wrong("have choices whose finish_reason is a string");
     choice.finish_reason = reason->get<std::string>();
   }
+  if (const Json* reason = Find(value, "stop_reason")) {
+    if (reason->is_number_integer()) choice.stop_reason = reason->get<int64_t>();
+    if (reason->is_string()) choice.stop_reason = reason->get<std::string>();
+  }
   if (const Json* logprobs = Find(value, "logprobs")) choice.logprobs = JsonDocument(*logprobs);
   return choice;
 }

@@ -19,7 +19,8 @@ struct GeneratedTokens {
   struct Choice {
     std::vector<int64_t> token_ids;
     std::optional<std::string> finish_reason;  // absent: a whole choice has stopped
-    JsonDocument logprobs;  // {"content": [{token, logprob, top_logprobs}]} or null
+    wire::StopReason stop_reason;
+    JsonDocument logprobs;  // {"content": [{token_id, logprob, top_logprobs}]} or null
   };
 
   std::string request_id;

@@ -58,6 +58,7 @@ inline constexpr std::string_view kInput =
     R"({"type":"array","minItems":1,"items":{"type":"object"}}]})";
 inline constexpr std::string_view kTextOrObject =
     R"({"anyOf":[{"type":"string"},{"type":"object"}]})";
+inline constexpr std::string_view kOutputMode = R"({"enum":["tokens","text","derender"]})";
 inline constexpr std::string_view kTruncation = R"({"enum":["auto","disabled"]})";
 
 inline constexpr std::string_view kBlockMessages =

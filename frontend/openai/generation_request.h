@@ -90,6 +90,7 @@ struct GenerationRequest {
   JsonDocument kv_transfer_params;  // object or null; passed to the engine unchanged
   JsonDocument ec_transfer_params;
   JsonDocument vllm_xargs;
+  bool skip_reading_prefix_cache = false;  // of /inference/v1/generate
 };
 
 // Parsers of fields with a form of their own.

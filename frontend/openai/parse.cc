@@ -10,6 +10,7 @@
 #include "frontend/openai/generate_request.h"
 #include "frontend/openai/lax_values.h"
 #include "frontend/openai/parse_fields.h"
+#include "frontend/openai/refuse.h"
 #include "frontend/openai/responses_request.h"
 #include "frontend/openai/tokenize_request.h"
 
@@ -277,11 +278,33 @@ StatusOr<std::vector<ChatRequest>> ParseChatBatch(Json body, int64_t max_copied_
   return requests;
 }
 
+namespace {
+
+Status CheckOutputMode(const GenerateRequest& request) {
+  using OutputMode = GenerateRequest::OutputMode;
+  if (request.output_mode == OutputMode::kDerender && request.stream) {
+    return RefuseByName("output_mode",
+                        "output_mode derender is not available with stream: stream tokens and "
+                        "derender each event");
+  }
+  if (request.detokenize) return OkStatus();
+  if (request.output_mode != OutputMode::kTokens) {
+    return RefuseByName("output_mode", "output_mode " +
+                                           std::string(OutputModeName(request.output_mode)) +
+                                           " needs sampling_params.detokenize to be true");
+  }
+  if (!request.stop.empty()) {
+    return RefuseByName("stop", "stop strings need sampling_params.detokenize to be true");
+  }
+  return OkStatus();
+}
+
+}  // namespace
+
 StatusOr<GenerateRequest> ParseGenerateRequest(Json body) {
   if (!body.is_object()) return NotAnObject(body);
   GenerateRequest request;
   request.fills_room = true;
-  request.return_tokens_as_token_ids = true;
   BodyErrors errors;
   for (const char* name : {"token_ids", "sampling_params"}) {
     if (IsAbsent(body, name)) errors.AddForm("body." + std::string(name), "is required");
@@ -294,13 +317,25 @@ StatusOr<GenerateRequest> ParseGenerateRequest(Json body) {
   for (const char* name : {"prompt", "echo"}) fields.erase(name);
   for (const char* name : kBesideSamplingParams) {
     fields[name] = body.value(name, Json(nullptr));
+    body.erase(name);
   }
+  LogUnknownFields(body, kGenerateFields);
   ParseFields<GenerationRequest>(fields, kGenerationFields, &request, &errors);
   ParseFields<CompletionRequest>(fields, kCompletionFields, &request, &errors);
-  LogUnknownFields(fields, kGenerationFields, kCompletionFields);
+  ParseFields<GenerateRequest>(fields, kSamplingParamsFields, &request, &errors);
+  LogUnknownFields(fields, kGenerationFields, kCompletionFields, kSamplingParamsFields);
   RETURN_IF_ERROR(errors.Result());
   RETURN_IF_ERROR(CheckGenerationRequest(request));
   RETURN_IF_ERROR(CheckCompletionRequest(request));
+  RETURN_IF_ERROR(CheckOutputMode(request));
+  // Tokens are named by their ids where no text is asked for.
+  if (request.output_mode == GenerateRequest::OutputMode::kTokens) {
+    request.return_tokens_as_token_ids = true;
+  }
+  if (!request.parse_context.is_null()) {
+    const Json* const tools = Find(*request.parse_context, "tools");
+    request.constraint_has_calls = tools != nullptr && tools->is_array() && !tools->empty();
+  }
   return request;
 }
 

@@ -29,8 +29,15 @@ StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
   } else if (!request.max_tokens) {
     max_tokens.requested = kCompletionMaxTokens;
   }
-  return Finish(request, std::move(prompts), max_tokens, request.logprobs, !request.fills_room, {},
-                context);
+  ChatFacts facts;
+  facts.template_kwargs = &request.template_kwargs;
+  if (request.reasoning_ended) {
+    // An end that the engine could overlook must not keep the constraint away for ever.
+    facts.constraint.reasoning_ended = *request.reasoning_ended || !reasoning_.ends_with_one_token;
+    facts.constraint.has_calls = request.constraint_has_calls;
+  }
+  return Finish(request, std::move(prompts), max_tokens, request.logprobs, !request.fills_room,
+                facts, context);
 }
 
 StatusOr<std::vector<InputProcessor::Prompt>> InputProcessor::CompletionPrompts(

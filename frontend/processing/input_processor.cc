@@ -268,7 +268,8 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
   if (number_prompts && request.echo && logprobs && !request.prompt_logprobs) {
     sampling.prompt_logprobs = static_cast<int32_t>(*logprobs);
   }
-  sampling.skip_reading_prefix_cache = sampling.prompt_logprobs.has_value();
+  sampling.skip_reading_prefix_cache =
+      request.skip_reading_prefix_cache || sampling.prompt_logprobs.has_value();
   ProcessedRequest result;
   ASSIGN_OR_RETURN(result.beams, MakeBeams(request, logprobs, &sampling));
   const int64_t num_copies = result.beams ? 1 : request.n;

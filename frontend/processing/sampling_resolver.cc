@@ -13,16 +13,15 @@ namespace {
 
 constexpr double kLowestTemperature = 0.01;  // below it float32 logits overflow when divided
 
-// kv_transfer_params, ec_transfer_params and each key of vllm_xargs, in one map.
+// Each key of vllm_xargs, then kv_transfer_params and ec_transfer_params, in one map.
 wire::RawValue ExtraArgs(const GenerationRequest& request) {
-  Json args = Json::object();
+  Json args = request.vllm_xargs.is_null() ? Json::object() : *request.vllm_xargs;
   const std::pair<const char*, const JsonDocument*> transfers[] = {
       {"kv_transfer_params", &request.kv_transfer_params},
       {"ec_transfer_params", &request.ec_transfer_params}};
   for (const auto& [name, params] : transfers) {
     if (!params->is_null()) args[name] = **params;
   }
-  if (!request.vllm_xargs.is_null()) args.update(*request.vllm_xargs);
   if (args.empty()) return {};
   const std::vector<uint8_t> bytes = Json::to_msgpack(args);
   return {std::string(bytes.begin(), bytes.end())};

@@ -35,7 +35,6 @@ class Rendering(unittest.TestCase):
         for choice in response["choices"]:
             for each in choice.get("message", {}).get("tool_calls") or []:
                 each.pop("id")
-            choice.pop("stop_reason")  # /inference/v1/generate does not say it
             for entry in (choice["logprobs"] or {}).get("content", []):
                 entry["logprob"] = round(entry["logprob"], 4)
                 for other in entry["top_logprobs"]:
@@ -72,6 +71,79 @@ class Rendering(unittest.TestCase):
         for fields in ({"response_format": {"type": "json_object"}}, {"structured_outputs": {"choice": ["a", "b"]}}):
             rendered = self.ask("/v1/chat/completions/render", {**CHAT, **fields})
             self.assertIn("structured_outputs", rendered["sampling_params"])
+
+    def test_generate_goes_as_far_as_it_is_asked_to(self):
+        text = "<think>Look.</think>One moment. " + call("get_weather", city="Oslo") + "<|im_end|>"
+        for fields in ({}, {"tools": [WEATHER]}, {"stop": ["mom"]}, {"tools": [WEATHER], "tool_choice": "none"},
+                       {"include_reasoning": False}, {"max_completion_tokens": 5, "logprobs": True, "seed": 1},
+                       {"max_completion_tokens": 5, "logprobs": True, "top_logprobs": 2, "seed": 1}):
+            with self.subTest(fields):
+                body = {**CHAT, **fields}
+                self.server.reply(text)
+                [whole] = self.without_ids(self.ask("/v1/chat/completions", body))["choices"]
+                rendered = self.ask("/v1/chat/completions/render", body)
+                self.server.reply(text)
+                response = self.ask("/inference/v1/generate", {**rendered, "output_mode": "derender", "return_token_ids": True})
+                self.assertEqual(response["output_mode"], "derender")
+                self.assertEqual(response["prompt_token_ids"], rendered["token_ids"])
+                self.assertEqual(response["usage"]["prompt_tokens"], len(rendered["token_ids"]))
+                [choice] = self.without_ids({**response, "id": 0, "system_fingerprint": 0})["choices"]
+                for key in ("message", "finish_reason", "stop_reason", "logprobs"):
+                    self.assertEqual(choice[key], whole[key], key)
+                self.assertEqual(choice["token_ids"] is None, not body.get("include_reasoning", True))
+
+                self.server.reply(text)
+                plain = self.ask("/inference/v1/generate", {**rendered, "output_mode": "text"})
+                if "tools" not in body:
+                    shown = "".join(whole["message"][key] or "" for key in ("reasoning", "content"))
+                    self.assertIn(shown[-4:], plain["choices"][0]["text"])
+                self.server.reply(text)
+                events = self.events("/inference/v1/generate", {**rendered, "output_mode": "text"})
+                self.assertEqual("".join(choice["text"] for event in events for choice in event["choices"]),
+                                 plain["choices"][0]["text"])
+        rendered = self.ask("/v1/chat/completions/render", CHAT)
+        for wrong in ({"output_mode": "words"}, {"output_mode": "derender", "stream": True},
+                      {"output_mode": "derender", "parse_context": None},
+                      {"output_mode": "derender", "parse_context": {"newer": 1}}):
+            self.ask("/inference/v1/generate", {**rendered, **wrong}, status=400)
+
+    def test_the_engine_is_asked_for_the_same(self):
+        """Whether a chat comes in one step or in two: all but its ids and times."""
+        def engine_request():
+            request = self.server.received(0)[-1]
+            return [request[i] for i in range(len(request)) if i not in (0, 5, 11, 12, 16)]
+        for fields in ({"thinking_token_budget": 7}, {"watermarking": False, "routed_experts_prompt_start": 2},
+                       {"vllm_xargs": {"a": 1}, "kv_transfer_params": {"b": 2}, "ec_transfer_params": {"c": 3}},
+                       {"session_id": "s", "priority": 3, "cache_salt": "salt", "chat_template_kwargs": {"enable_thinking": True}},
+                       {"logit_bias": {"5": 2}, "allowed_token_ids": [5, 6], "bad_words": ["x"], "stop": ["y"], "min_tokens": 2},
+                       {"logprobs": True, "top_logprobs": 2, "prompt_logprobs": 1, "seed": 4, "top_p": 0.5, "top_k": 3, "min_p": 0.1},
+                       {"response_format": {"type": "json_object"}}, {"tools": [WEATHER], "tool_choice": "required"},
+                       {"repetition_detection": {"max_pattern_size": 3, "min_count": 4}, "ignore_eos": True, "stop_token_ids": [9]}):
+            with self.subTest(fields):
+                body = {**CHAT, "max_completion_tokens": 5, **fields}
+                self.server.reply("Rain.")
+                self.ask("/v1/chat/completions", body)
+                whole = engine_request()
+                rendered = self.ask("/v1/chat/completions/render", body)
+                self.server.reply("Rain.")
+                self.ask("/inference/v1/generate", rendered)
+                self.assertEqual(engine_request(), whole)
+
+    def test_render_finds_whether_a_format_waits_for_the_reasoning(self):
+        # The end of the reasoning is no single token of this model, so the engine could overlook it.
+        body = {**CHAT, "response_format": {"type": "json_object"}}
+        rendered = self.ask("/v1/chat/completions/render", body)
+        self.assertIs(rendered["reasoning_ended"], True)
+        self.assertEqual(rendered["parse_context"]["tool_choice"], "none")
+        self.assertIsNone(self.ask("/v1/chat/completions/render", CHAT)["reasoning_ended"])
+
+    def test_tokens_have_logprobs_by_their_ids(self):
+        self.server.reply("Rain.")
+        rendered = self.ask("/v1/completions/render", {"prompt": "Weather:", "logprobs": 2, "max_tokens": 3})[0]
+        response = self.ask("/inference/v1/generate", rendered)
+        for token, entry in zip(response["choices"][0]["token_ids"], response["choices"][0]["logprobs"]["content"]):
+            self.assertEqual(sorted(entry), ["logprob", "rank", "token_id", "top_logprobs"])
+            self.assertEqual((entry["token_id"], entry["top_logprobs"][0]["token_id"]), (token, token))
 
     def test_logprobs_get_their_texts(self):
         body = {**CHAT, "logprobs": True, "top_logprobs": 2, "max_completion_tokens": 4, "seed": 1}

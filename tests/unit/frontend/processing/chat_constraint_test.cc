@@ -205,6 +205,31 @@ TEST_CASE("a constraint begins after the reasoning") {
   CHECK(called["reasoning"]["tool_call"] == id("<|end|>"));
 }
 
+TEST_CASE("tokens in: a constraint begins where render found that it does") {
+  const auto lowered = [](const ReasoningFormat& reasoning, json fields) {
+    fields["token_ids"] = json::array({5});
+    fields["sampling_params"] = {{"structured_outputs", {{"json_object", true}}}};
+    return Lowered(ConfigOf("hermes", &reasoning), std::move(fields), "/inference/v1/generate");
+  };
+  const ApiModel model;
+  const auto id = [&](const char* token) {
+    return json::array({*model.tokenizer().TokenToId(token)});
+  };
+  const json waits = lowered(kReasoning, {{"reasoning_ended", false}});
+  CHECK(waits["reasoning_ended"] == false);
+  CHECK(waits["reasoning"]["end"] == id("<|begin|>"));
+  CHECK(waits["reasoning"]["tool_call"] == json::array());
+  const json context = {{"tools", json::parse(kTools)}};
+  const json calls = lowered(kReasoning, {{"reasoning_ended", false}, {"parse_context", context}});
+  CHECK(calls["reasoning"]["tool_call"] == id("<|end|>"));
+  CHECK(lowered(kReasoning, {{"reasoning_ended", true}})["reasoning_ended"] == true);
+  CHECK(lowered(kReasoning, json::object())["reasoning_ended"].is_null());
+  // What the engine cannot see end, it does not wait for.
+  ReasoningFormat words = kReasoning;
+  words.end = "</think>";
+  CHECK(lowered(words, {{"reasoning_ended", false}})["reasoning_ended"] == true);
+}
+
 TEST_CASE("a constraint begins at once where there is no reasoning to wait for") {
   json format = {{"response_format", {{"type", "json_object"}}}};
   CHECK(Lowered(ConfigOf("hermes"), format)["reasoning_ended"].is_null());
