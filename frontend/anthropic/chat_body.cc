@@ -288,8 +288,10 @@ StatusOr<Json> ChatBodyOf(MessagesRequest request, const TemplateTraits& traits)
   SetToolChoice(request.tool_choice, has_tools, &chat);
   SetThinking(request, traits, &chat);
   if (request.cache_salt) chat["cache_salt"] = *request.cache_salt;
+  if (request.watermarking) chat["watermarking"] = *request.watermarking;
   const std::pair<const char*, JsonDocument*> passed[] = {
       {"kv_transfer_params", &request.kv_transfer_params},
+      {"ec_transfer_params", &request.ec_transfer_params},
       {"vllm_xargs", &request.vllm_xargs},
       {"chat_template_kwargs", &request.chat_template_kwargs}};
   for (const auto& [name, value] : passed) {

@@ -309,6 +309,10 @@ Status ParsePassedKvTransferParams(Json& value, MessagesRequest* out) {
   return StoreObject(value, &out->kv_transfer_params);
 }
 
+Status ParsePassedEcTransferParams(Json& value, MessagesRequest* out) {
+  return StoreObject(value, &out->ec_transfer_params);
+}
+
 Status ParsePassedXargs(Json& value, MessagesRequest* out) {
   return StoreObject(value, &out->vllm_xargs);
 }

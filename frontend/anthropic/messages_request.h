@@ -34,7 +34,9 @@ struct MessagesRequest {
   JsonDocument output_config;  // null or {"effort", "format"}
 
   std::optional<std::string> cache_salt;
+  std::optional<bool> watermarking;
   JsonDocument kv_transfer_params;
+  JsonDocument ec_transfer_params;
   JsonDocument vllm_xargs;
   JsonDocument chat_template_kwargs;
 };
@@ -48,6 +50,7 @@ Status ParseAnthropicToolChoice(Json& value, MessagesRequest* out);
 Status ParseThinking(Json& value, MessagesRequest* out);
 Status ParseOutputConfig(Json& value, MessagesRequest* out);
 Status ParsePassedKvTransferParams(Json& value, MessagesRequest* out);
+Status ParsePassedEcTransferParams(Json& value, MessagesRequest* out);
 Status ParsePassedXargs(Json& value, MessagesRequest* out);
 Status ParsePassedTemplateKwargs(Json& value, MessagesRequest* out);
 
@@ -106,6 +109,17 @@ inline constexpr ApiField<MessagesRequest> kMessagesFields[] = {
      {},
      "Passed to the engine.",
      field_schema::kObject},
+    {"ec_transfer_params",
+     &ParsePassedEcTransferParams,
+     {},
+     "Passed to the engine.",
+     field_schema::kObject},
+    {"watermarking",
+     &MessagesRequest::watermarking,
+     {},
+     "false: without the watermark of an engine that has one."},
+    {"return_mm_kwargs", Unsupported{"false"}, {}, "Older name: false is mm_payload none."},
+    {"mm_payload", Unsupported{"\"none\""}, {}, "none: render returns no prepared images."},
     {"vllm_xargs",
      &ParsePassedXargs,
      {},

@@ -196,8 +196,9 @@ namespace {
 void WarnOfIgnored(const PreparedRequest& prepared, ApiContext* context) {
   for (const RetiredField& field : prepared.retired_fields) {
     if (!context->warnings_given.insert(field.name).second) continue;
-    LOG_WARNING << "a client sends " << field.name << ", which is ignored: the API dropped it, use "
-                << field.instead;
+    LOG_WARNING << "a client sends " << field.name
+                << ", which is ignored: its API has no such field"
+                << (field.instead.empty() ? "" : ", use ") << field.instead;
   }
   const std::string_view warning = prepared.processed.warning;
   if (!warning.empty() && context->warnings_given.insert(warning).second) LOG_WARNING << warning;

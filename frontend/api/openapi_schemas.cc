@@ -167,6 +167,10 @@ class BodySchema {
     for (const char* name : names) properties_.erase(name);
     return *this;
   }
+  BodySchema& Without(std::span<const RetiredField> fields) {
+    for (const RetiredField& field : fields) properties_.erase(std::string(field.name));
+    return *this;
+  }
   BodySchema& Set(const char* name, Json schema) {
     Json& property = properties_[name];
     const Json help = property.is_object() ? property["description"] : Json(nullptr);
@@ -200,6 +204,8 @@ Json CompletionSchema() {
 }
 
 Json BatchSchema() {
+  Json early_stopping = EitherOf({{"enum", {false, nullptr}}}, "LaxBoolean");
+  early_stopping["description"] = "Of beam searches, which a batch does not have.";
   Json conversations = {
       {"type", "array"}, {"minItems", 1}, {"items", Json::parse(field_schema::kMessages)}};
   return BodySchema({"messages"})
@@ -207,7 +213,10 @@ Json BatchSchema() {
       .Add(kChatFields)
       .Set("messages", std::move(conversations))
       .Set("tools", {{"type", "null"}})
+      .Set("prompt_logprobs", {{"type", "null"}})
       .Set("stream", EitherOf({{"enum", {false, nullptr}}}, "LaxBoolean"))
+      .Set("return_prompt_text", EitherOf({{"enum", {false, nullptr}}}, "LaxBoolean"))
+      .Set("early_stopping", std::move(early_stopping))
       .Set("n", EitherOf({{"enum", {1, nullptr}}}, "LaxInteger"))
       .ToJson();
 }

@@ -25,6 +25,7 @@ StatusOr<UnloadAdapterRequest> ParseUnloadAdapterRequest(Json body) {
   BodyErrors errors;
   if (IsAbsent(body, "lora_name")) errors.AddForm("body.lora_name", "is required");
   ParseFields<UnloadAdapterRequest>(body, kUnloadAdapterFields, &request, &errors);
+  LogUnknownFields(body, kUnloadAdapterFields);
   RETURN_IF_ERROR(errors.Result());
   return request;
 }

@@ -227,7 +227,10 @@ StatusOr<ResponsesRequest> ParseResponsesRequest(Json body) {
   ResponsesRequest request;
   BodyErrors errors;
   const bool has_input = !IsAbsent(body, "input");
-  for (const char* name : kNotOfResponses) body.erase(name);
+  for (const RetiredField& field : kNotOfResponses) {
+    if (!IsAbsent(body, field.name)) request.retired_fields.push_back(field);
+    body.erase(std::string(field.name));
+  }
   Json& echoed = request.echoed.mutable_value() = Json::object();
   for (const char* name : kEchoedFields) {
     if (!IsAbsent(body, name)) echoed[name] = body[name];
@@ -250,8 +253,12 @@ StatusOr<std::vector<ChatRequest>> ParseChatBatch(Json body, int64_t max_copied_
     errors.AddForm("body.messages", "must be a list of conversations");
     return errors.Result();
   }
-  for (const char* name : {"tools", "stream", "use_beam_search"}) {
-    if (IsAbsent(body, name) || body[name] == false) continue;
+  constexpr std::pair<const char*, bool> kRefused[] = {
+      // and whether false turns it off
+      {"tools", false},         {"stream", true},           {"use_beam_search", true},
+      {"early_stopping", true}, {"prompt_logprobs", false}, {"return_prompt_text", true}};
+  for (const auto& [name, is_flag] : kRefused) {
+    if (IsAbsent(body, name) || (is_flag && body[name] == false)) continue;
     return InvalidArgumentError("a batch of conversations does not take `" + std::string(name) +
                                 "`")
         .WithParam(name);
@@ -350,6 +357,8 @@ StatusOr<TokenizeBody> ParseTokenizeRequest(Json body) {
   } else if (!result.request.prompt) {
     errors.AddForm("body.prompt", "is required (or messages)");
     return errors.Result();
+  } else {
+    LogUnknownFields(body, kTokenizeFields);
   }
   return result;
 }
@@ -359,6 +368,7 @@ StatusOr<DetokenizeRequest> ParseDetokenizeRequest(Json body) {
   DetokenizeRequest request;
   BodyErrors errors;
   ParseFields<DetokenizeRequest>(body, kDetokenizeFields, &request, &errors);
+  LogUnknownFields(body, kDetokenizeFields);
   if (IsAbsent(body, "tokens")) errors.AddForm("body.tokens", "is required");
   RETURN_IF_ERROR(errors.Result());
   return request;

@@ -35,10 +35,10 @@ struct Retired {
   std::string_view instead;  // the field that replaced it
 };
 
-// A retired field that a client sent.
+// A field that this API does not have, or no longer, and that a client sent all the same.
 struct RetiredField {
   std::string_view name;
-  std::string_view instead;
+  std::string_view instead;  // empty: nothing
 };
 
 template <class T>

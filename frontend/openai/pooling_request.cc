@@ -128,9 +128,11 @@ StatusOr<PoolingRequest> ParseInputs(Json body, const Fields&... fields) {
   if (!body.is_object()) return NotAnObject(body);
   PoolingRequest request;
   BodyErrors errors;
-  if (IsAbsent(body, "input")) errors.AddForm("body.input", "is required");
+  const bool has_other = !IsAbsent(body, "messages") || !IsAbsent(body, "data");
+  if (IsAbsent(body, "input") && !has_other) errors.AddForm("body.input", "is required");
   (ParseFields<PoolingRequest>(body, fields, &request, &errors), ...);
-  LogUnknownFields(body, fields...);
+  ParseFields<PoolingRequest>(body, kUnbuiltFields, &request, &errors);
+  LogUnknownFields(body, kUnbuiltFields, fields...);
   RETURN_IF_ERROR(errors.Result());
   return request;
 }

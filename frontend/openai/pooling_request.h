@@ -105,6 +105,18 @@ inline constexpr ApiField<PoolingRequest> kEncodingFields[] = {
      "The first ones alone, of models trained for it."},
 };
 
+// Of other inputs than texts and tokens, and of vectors for each token.
+inline constexpr ApiField<PoolingRequest> kUnbuiltFields[] = {
+    {"messages", Unsupported{}, {}, "Conversations as inputs."},
+    {"add_generation_prompt", Unsupported{"false"}, {}, "Of conversations."},
+    {"continue_final_message", Unsupported{"false"}, {}, "Of conversations."},
+    {"chat_template", Unsupported{}, {}, "Of conversations."},
+    {"chat_template_kwargs", Unsupported{}, {}, "Of conversations."},
+    {"media_io_kwargs", Unsupported{}, {}, "Of conversations with images."},
+    {"data", Unsupported{}, {}, "Inputs of plugins."},
+    {"late_chunking_params", Unsupported{}, {}, "Of models with a vector for each token."},
+};
+
 Status ParseScoreQueries(Json& value, ScoreRequest* out);
 Status ParseScoreDocuments(Json& value, ScoreRequest* out);
 Status ParseScoreKwargs(Json& value, ScoreRequest* out);

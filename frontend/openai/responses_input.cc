@@ -364,6 +364,7 @@ StatusOr<ChatOfResponses> ToChatRequest(ResponsesRequest& request, const JsonDoc
   if (!request.chat_template_kwargs.is_null()) {
     RETURN_IF_ERROR(ParseChatTemplateKwargs(request.chat_template_kwargs.mutable_value(), &chat));
   }
+  chat.mm_processor_kwargs = std::move(request.mm_processor_kwargs);
   RETURN_IF_ERROR(CheckChatRequest(chat));
   return result;
 }

@@ -74,6 +74,10 @@ Status ParseTemplateVariables(Json& value, ResponsesRequest* out) {
   return ParseObject(value, &out->chat_template_kwargs);
 }
 
+Status ParseResponseProcessorKwargs(Json& value, ResponsesRequest* out) {
+  return ParseObject(value, &out->mm_processor_kwargs);
+}
+
 Status ParseInclude(Json& value, ResponsesRequest* out) {
   if (!value.is_array()) return WrongType("", "a list of strings", value);
   for (const Json& item : value) {

@@ -30,6 +30,7 @@ struct ResponsesRequest : GenerationRequest {
   JsonDocument reasoning;  // object or null
   bool include_reasoning = true;
   JsonDocument chat_template_kwargs;  // object or null
+  JsonDocument mm_processor_kwargs;   // object or null
 
   bool store = true;
   bool background = false;
@@ -51,6 +52,7 @@ Status ParseInclude(Json& value, ResponsesRequest* out);
 Status ParseTruncation(Json& value, ResponsesRequest* out);
 Status ParsePromptTemplate(Json& value, ResponsesRequest* out);  // always refused
 Status ParseTemplateVariables(Json& value, ResponsesRequest* out);
+Status ParseResponseProcessorKwargs(Json& value, ResponsesRequest* out);
 
 // Refuses fields that contradict each other.
 Status CheckResponsesRequest(const ResponsesRequest& request);
@@ -114,8 +116,15 @@ inline constexpr ApiField<ResponsesRequest> kResponsesFields[] = {
      {},
      "Variables for the template.",
      field_schema::kObject},
+    {"mm_processor_kwargs",
+     &ParseResponseProcessorKwargs,
+     {},
+     "How images are prepared; needs --trust-request-mm-kwargs.",
+     field_schema::kObject},
+    {"media_io_kwargs", Unsupported{}, {}, "How media are decoded."},
     {"store", &ResponsesRequest::store, {}, "Keep the response, where the server does."},
     {"background", &ResponsesRequest::background, {}, "Respond at once, to be fetched later."},
+    {"conversation", Unsupported{}, {}, "Conversations that a server keeps."},
     {"prompt", &ParsePromptTemplate, {}, "A prompt template; refused."},
     {"metadata", Ignored{}, {}, "Repeated in the response."},
     {"user", Ignored{}, {}, "Repeated in the response."},
@@ -131,16 +140,18 @@ inline constexpr ApiField<ResponsesRequest> kResponsesFields[] = {
      "The prompt and the output, as text and tokens, in the response; not in the background."},
 };
 
-// Fields of GenerationRequest that the Responses API does not have.
-inline constexpr const char* kNotOfResponses[] = {"max_tokens",
-                                                  "n",
-                                                  "echo",
-                                                  "response_format",
-                                                  "prompt_logprobs",
-                                                  "stream_options",
-                                                  "truncate_prompt_tokens",
-                                                  "truncation_side",
-                                                  "logprob_token_ids"};
+// Fields of GenerationRequest that the Responses API does not have: ignored with a warning.
+inline constexpr RetiredField kNotOfResponses[] = {
+    {"max_tokens", "max_output_tokens"},
+    {"n", ""},
+    {"echo", ""},
+    {"response_format", "text.format"},
+    {"prompt_logprobs", ""},
+    {"stream_options", ""},
+    {"truncate_prompt_tokens", "truncation"},
+    {"truncation_side", ""},
+    {"logprob_token_ids", ""},
+    {"return_token_ids", "enable_response_messages"}};
 
 StatusOr<ResponsesRequest> ParseResponsesRequest(Json body);
 

@@ -156,8 +156,12 @@ class Embeddings(unittest.TestCase):
         self.refuse(self.server, "/v1/embeddings", 400, "no tokens", input="", add_special_tokens=False)
         for field, value in (("encoding_format", "hex"), ("encoding_format", 1), ("embed_dtype", "fp8_e4m3"),
                              ("dimensions", 0), ("dimensions", "x"), ("truncation_side", "middle"),
-                             ("truncate_prompt_tokens", -2), ("normalize", True), ("padding", "max_length")):
+                             ("truncate_prompt_tokens", -2), ("normalize", True), ("padding", "max_length"),
+                             ("messages", [{"role": "user", "content": "a"}]), ("chat_template", "x"),
+                             ("late_chunking_params", {"chunk_size": 4}), ("data", "x")):
             self.refuse(self.server, "/v1/embeddings", 400, field.split("_")[0], **{"input": "a", field: value})
+        for path in ("/v1/embeddings", "/pooling"):
+            self.refuse(self.server, path, 400, "`messages` is not supported", messages=[{"role": "user", "content": "a"}])
         self.refuse(self.server, "/v1/embeddings", 404, "does not exist", input="a", model="other")
         self.refuse(self.server, "/pooling", 400, "task", input="a", task="score")
         self.refuse(self.server, "/v1/embeddings", 400, "at most", input=["a"] * 2049)
