@@ -49,6 +49,15 @@ BeamRun::BeamRun(ApiContext* context, ProcessedRequest request, const OutputOpti
   }
 }
 
+std::vector<ChoicePrompt> BeamRun::prompts() const {
+  std::vector<ChoicePrompt> prompts;
+  for (size_t i = 0; i < searches_.size(); ++i) {
+    const ChoicePrompt prompt = {&request_.prompt_token_ids[i], &request_.prompt_texts[i]};
+    prompts.insert(prompts.end(), searches_[i].Best().size(), prompt);
+  }
+  return prompts;
+}
+
 // The requests of all live beams of searches that are not done, in this order.
 ProcessedRequest BeamRun::MakeStep() {
   ProcessedRequest step;
@@ -98,6 +107,12 @@ Awaitable<Status> BeamRun::Search() {
       if (!search.is_done()) search.Advance(logprobs.Take(search.live().size()));
     }
     arrival_monotonic_ = context_->clock->Monotonic();
+  }
+  for (const BeamSearch& search : searches_) {
+    if (!aborted_ && search.Best().empty()) {
+      co_return InvalidArgumentError("none of allowed_token_ids can follow the prompt")
+          .WithParam("allowed_token_ids");
+    }
   }
   co_return OkStatus();
 }
@@ -155,11 +170,9 @@ void BeamRun::Write(ResponseWriter* writer) const {
   usage.prompt_tokens = request_.num_prompt_tokens;
   usage.completion_tokens = 0;
   if (options_.message && options_.message->has_reasoning()) usage.reasoning_tokens = 0;
-  const int64_t n = request_.n;
+  int num_written = 0;
   for (size_t i = 0; i < searches_.size(); ++i) {
-    const std::vector<Beam> best = searches_[i].Best();
-    for (size_t rank = 0; rank < best.size(); ++rank) {
-      const Beam& beam = best[rank];
+    for (const Beam& beam : searches_[i].Best()) {
       wire::EngineCoreOutput output;
       output.new_token_ids = beam.token_ids;
       output.finish_reason =
@@ -175,8 +188,7 @@ void BeamRun::Write(ResponseWriter* writer) const {
       }
       usage.completion_tokens += processor.num_output_tokens();
       if (usage.reasoning_tokens) *usage.reasoning_tokens += processor.num_reasoning_tokens();
-      writer->WriteDelta(static_cast<int>(static_cast<int64_t>(i) * n + static_cast<int64_t>(rank)),
-                         delta, usage);
+      writer->WriteDelta(num_written++, delta, usage);
     }
   }
   writer->WriteEnd(usage);

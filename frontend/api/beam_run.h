@@ -27,7 +27,8 @@ class BeamRun {
           double arrival_monotonic, std::unique_ptr<AdmissionGate::Ticket> ticket);
   BeamRun(const BeamRun&) = delete;
 
-  std::vector<ChoicePrompt> prompts() const { return PromptsOf(request_); }
+  // Of each choice. After Search.
+  std::vector<ChoicePrompt> prompts() const;
 
   // Before Search. Past it (monotonic seconds) the search fails with DEADLINE_EXCEEDED: what it has
   // by then is no response.

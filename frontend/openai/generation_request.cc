@@ -138,7 +138,6 @@ Status CheckBeamSearch(const GenerationRequest& request) {
       {"frequency_penalty", request.frequency_penalty.value_or(0) != 0},
       {"repetition_penalty", request.repetition_penalty.value_or(1) != 1},
       {"logit_bias", request.logit_bias.has_value()},
-      {"allowed_token_ids", request.allowed_token_ids.has_value()},
       {"bad_words", !request.bad_words.empty()},
       {"prompt_logprobs", request.prompt_logprobs.has_value()},
       {"logprob_token_ids", !request.logprob_token_ids.empty()},

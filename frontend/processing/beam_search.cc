@@ -15,6 +15,17 @@ struct Candidate {
   TokenId token_id = 0;
 };
 
+// Leaves the tokens that are allowed and can come at all, the most likely first.
+void KeepAllowed(const std::vector<TokenId>& allowed_ids, PositionLogprobs* position) {
+  std::erase_if(position->top, [&](const ScoredToken& token) {
+    return token.logprob <= kLowestLogprob ||
+           !std::binary_search(allowed_ids.begin(), allowed_ids.end(), token.token_id);
+  });
+  std::stable_sort(
+      position->top.begin(), position->top.end(),
+      [](const ScoredToken& a, const ScoredToken& b) { return a.logprob > b.logprob; });
+}
+
 }  // namespace
 
 BeamSearch::BeamSearch(const BeamOptions& options, int64_t num_prompt_tokens, int64_t max_tokens)
@@ -48,6 +59,7 @@ void BeamSearch::Advance(std::vector<PositionLogprobs> positions) {
   std::vector<std::shared_ptr<const PositionLogprobs>> shared;
   shared.reserve(positions.size());
   for (PositionLogprobs& position : positions) {
+    if (!options_.allowed_ids.empty()) KeepAllowed(options_.allowed_ids, &position);
     shared.push_back(std::make_shared<const PositionLogprobs>(std::move(position)));
   }
   const auto child = [&](const Candidate& candidate) {

@@ -25,6 +25,8 @@ struct BeamOptions {
   std::vector<TokenId> end_ids;  // each ends a beam; empty: nothing does
   // How many of the most likely tokens the response shows at each; -1: all. Empty: none.
   std::optional<int64_t> num_logprobs;
+  // Ascending; no other token continues a beam, or ends it. Empty: any may.
+  std::vector<TokenId> allowed_ids = {};
 
   // The most likely tokens of each beam that a step needs: `width` that do not end it are among
   // them.
@@ -50,9 +52,10 @@ class BeamSearch {
   bool is_done() const;
   // The beams whose next tokens are needed.
   const std::vector<Beam>& live() const { return live_; }
-  // positions: the logprobs of the tokens after each live beam. REQUIRES: !is_done().
+  // positions: the logprobs of the tokens after each live beam; of all that are allowed, where only
+  // some are. REQUIRES: !is_done().
   void Advance(std::vector<PositionLogprobs> positions);
-  // The best beams so far, at most `width`, the best first.
+  // The best beams so far, at most `width`, the best first. Fewer where fewer tokens are allowed.
   std::vector<Beam> Best() const;
 
  private:

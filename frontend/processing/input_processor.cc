@@ -234,6 +234,13 @@ StatusOr<std::optional<BeamOptions>> InputProcessor::MakeBeams(
     return Refuse("echo", "echo with logprobs is not available with use_beam_search");
   }
   BeamOptions beams;
+  beams.allowed_ids = std::move(sampling->allowed_token_ids);
+  if (beams.allowed_ids.size() > kMaxLogprobTokenIds) {
+    return Refuse("allowed_token_ids", "allowed_token_ids has " +
+                                           std::to_string(beams.allowed_ids.size()) +
+                                           " ids, at most " + std::to_string(kMaxLogprobTokenIds) +
+                                           " are available with use_beam_search");
+  }
   beams.width = static_cast<int>(request.n);
   beams.length_penalty = request.length_penalty.value_or(1.0);
   if (!request.ignore_eos) beams.end_ids = sampling->all_stop_token_ids;
@@ -243,6 +250,10 @@ StatusOr<std::optional<BeamOptions>> InputProcessor::MakeBeams(
   step.logprobs = static_cast<int32_t>(std::min<int64_t>(beams.num_candidates(), vocab_size()));
   if (logprobs == -1) step.logprobs = -1;
   if (logprobs) step.logprobs = std::max<int32_t>(*step.logprobs, static_cast<int32_t>(*logprobs));
+  if (!beams.allowed_ids.empty()) {
+    step.logprobs.reset();
+    step.logprob_token_ids = beams.allowed_ids;
+  }
   step.ignore_eos = true;
   step.extra_args = std::move(sampling->extra_args);
   step.skip_reading_prefix_cache = false;

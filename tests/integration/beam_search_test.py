@@ -81,6 +81,19 @@ class BeamSearch(unittest.TestCase):
             self.assertEqual(answer["usage"]["completion_tokens"], num_tokens)
             self.assertEqual(answer["usage"]["prompt_tokens"], sum(map(len, prompts)))
 
+    def test_only_allowed_tokens_continue_a_beam(self):
+        allowed = [79, 335, 400]
+        answer = ask(self.server, prompt="Once upon a time", use_beam_search=True, n=3, max_tokens=4, return_token_ids=True,
+                     allowed_token_ids=allowed, logprobs=1)
+        self.assertEqual(len(answer["choices"]), 3)
+        for choice in answer["choices"]:
+            self.assertEqual(len(choice["token_ids"]), 4)
+            self.assertLessEqual(set(choice["token_ids"]), set(allowed))
+        # Of one token there is one output.
+        [choice] = ask(self.server, prompt="Once upon a time", use_beam_search=True, n=3, max_tokens=4, return_token_ids=True,
+                       allowed_token_ids=[79])["choices"]
+        self.assertEqual(choice["token_ids"], [79] * 4)
+
     def test_a_chat_has_the_best_beams_as_choices(self):
         answer = ask(self.server, "/v1/chat/completions", messages=[{"role": "user", "content": "Tell me a story."}],
                      use_beam_search=True, n=2, max_tokens=5)

@@ -80,7 +80,9 @@ void Enumerate(const Tokens& output, double sum, int64_t max_tokens, double pena
 
 // The definition of a narrow search: of each live output the most likely tokens, twice the width,
 // are looked at. It keeps everything that ends and never stops early.
-std::vector<Found> SearchPlainly(int width, int64_t max_tokens, double penalty, uint64_t seed) {
+// allowed: where it is not empty, all of its tokens instead, and no others.
+std::vector<Found> SearchPlainly(int width, int64_t max_tokens, double penalty, uint64_t seed,
+                                 const Tokens& allowed = {}) {
   struct Live {
     Tokens tokens;
     double sum = 0;
@@ -90,7 +92,11 @@ std::vector<Found> SearchPlainly(int width, int64_t max_tokens, double penalty, 
   for (int64_t step = 0; step < max_tokens; ++step) {
     std::vector<Live> next;
     for (const Live& beam : live) {
-      for (const ScoredToken& token : PositionAfter(beam.tokens, seed, 2 * width).top) {
+      const int64_t num_tokens = allowed.empty() ? 2 * width : kVocabSize;
+      for (const ScoredToken& token : PositionAfter(beam.tokens, seed, num_tokens).top) {
+        if (!allowed.empty() && std::ranges::find(allowed, token.token_id) == allowed.end()) {
+          continue;
+        }
         Live longer = beam;
         longer.tokens.push_back(token.token_id);
         longer.sum += token.logprob;
@@ -112,13 +118,26 @@ std::vector<Found> SearchPlainly(int width, int64_t max_tokens, double penalty, 
   return found;
 }
 
+// As an engine reports chosen tokens: what was drawn, then those in their own order.
+PositionLogprobs PositionOf(const Tokens& allowed, const Tokens& output, uint64_t seed) {
+  const PositionLogprobs all = PositionAfter(output, seed, kVocabSize);
+  PositionLogprobs position = {all.token, {all.token}};
+  for (const TokenId id : allowed) {
+    const auto token = std::ranges::find(all.top, id, &ScoredToken::token_id);
+    if (id != all.token.token_id) position.top.push_back(*token);
+  }
+  return position;
+}
+
 std::vector<Beam> Search(const BeamOptions& options, int64_t max_tokens, uint64_t seed,
                          int64_t* num_steps = nullptr) {
   BeamSearch search(options, kNumPromptTokens, max_tokens);
   while (!search.is_done()) {
     std::vector<PositionLogprobs> positions;
     for (const Beam& beam : search.live()) {
-      positions.push_back(PositionAfter(beam.token_ids, seed, options.num_candidates()));
+      positions.push_back(options.allowed_ids.empty()
+                              ? PositionAfter(beam.token_ids, seed, options.num_candidates())
+                              : PositionOf(options.allowed_ids, beam.token_ids, seed));
     }
     search.Advance(std::move(positions));
     if (num_steps != nullptr) ++*num_steps;
@@ -171,6 +190,42 @@ TEST_CASE("a narrow beam search finds what its definition finds, in no more step
     num_saved += max_tokens - num_steps;
   }
   CHECK(num_saved > 0);
+}
+
+TEST_CASE("a beam search among allowed tokens finds what its definition finds among them") {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    Dice dice(seed + 2000);
+    const int width = dice.Roll(1, 4);
+    const int64_t max_tokens = dice.Roll(1, 8);
+    const Tokens sets[] = {{0}, {0, 2}, {1, kEnd}, {0, 1, 2, kEnd}, {kEnd}};
+    const Tokens& allowed = sets[dice.Roll(0, 4)];
+    CAPTURE(seed, width, max_tokens, allowed);
+    const BeamOptions options = {.width = width,
+                                 .length_penalty = 1,
+                                 .end_ids = {kEnd},
+                                 .num_logprobs = {},
+                                 .allowed_ids = allowed};
+    // Of one token there is one output, whatever the width.
+    CheckEqual(Search(options, max_tokens, seed),
+               SearchPlainly(width, max_tokens, 1, seed, allowed), 1);
+  }
+}
+
+TEST_CASE("a token that cannot come ends no search with it") {
+  const BeamOptions options = {
+      .width = 2, .length_penalty = 1, .end_ids = {}, .num_logprobs = {}, .allowed_ids = {1, 2}};
+  BeamSearch search(options, kNumPromptTokens, 3);
+  PositionLogprobs position;
+  position.token = {.token_id = 1, .text = "", .bytes = "", .logprob = 0};
+  position.top = {position.token,
+                  {.token_id = 2, .text = "", .bytes = "", .logprob = kLowestLogprob}};
+  search.Advance({position});
+  REQUIRE(search.live().size() == 1);
+  CHECK(search.live()[0].token_ids == Tokens{1});
+  position.top.erase(position.top.begin());
+  search.Advance({position});
+  CHECK(search.live().empty());
+  CHECK(search.is_done());
 }
 
 TEST_CASE("a beam has the logprobs of its own tokens") {
