@@ -17,6 +17,7 @@
 #include "frontend/openai/completion_request.h"
 #include "frontend/openai/derender_request.h"
 #include "frontend/openai/generate_request.h"
+#include "frontend/openai/generative_scoring_request.h"
 #include "frontend/openai/pooling_request.h"
 #include "frontend/openai/responses_request.h"
 #include "frontend/openai/tokenize_request.h"
@@ -373,10 +374,18 @@ Json ComponentSchemas() {
       {"MessagesRequest", MessagesSchema(false)},
       {"CountTokensRequest", MessagesSchema(true)},
       {"GenerateRequest", GenerateSchema()},
-      {"EmbeddingRequest", BodySchema({"input"}).Add(kPoolingFields).Add(kEncodingFields).ToJson()},
-      {"PoolingRequest",
-       BodySchema({"input"}).Add(kPoolingFields).Add(kEncodingFields).Add(kTaskFields).ToJson()},
-      {"ClassificationRequest", BodySchema({"input"}).Add(kPoolingFields).ToJson()},
+      {"GenerativeScoringRequest",
+       BodySchema({"query", "items", "label_token_ids"}).Add(kGenerativeScoringFields).ToJson()},
+      {"EmbeddingRequest",
+       BodySchema({"input"}).Add(kPoolingFields).Add(kEncodingFields).Add(kUnbuiltFields).ToJson()},
+      {"PoolingRequest", BodySchema({"input"})
+                             .Add(kPoolingFields)
+                             .Add(kEncodingFields)
+                             .Add(kTaskFields)
+                             .Add(kUnbuiltFields)
+                             .ToJson()},
+      {"ClassificationRequest",
+       BodySchema({"input"}).Add(kPoolingFields).Add(kUnbuiltFields).ToJson()},
       {"ScoreRequest",
        BodySchema({}).Add(kPoolingFields).Add(kScoreFields).Add(kPairFields).ToJson()},
       {"RerankRequest", BodySchema({"query", "documents"})

@@ -8,6 +8,7 @@
 #include "frontend/api/dev.h"
 #include "frontend/api/generate.h"
 #include "frontend/api/generate_tokens.h"
+#include "frontend/api/generative_scoring.h"
 #include "frontend/api/health.h"
 #include "frontend/api/invocations.h"
 #include "frontend/api/messages.h"
@@ -62,6 +63,8 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
        .about = "A chat, or a completion, by its body (SageMaker).", .body = "InvocationRequest", .returns = "ChatOrCompletion"},
       {.method = "POST", .path = "/inference/v1/generate", .handler = generates(MakeTokenGeneration),
        .about = "Token ids in, token ids out.", .body = "GenerateRequest", .returns = "GeneratedTokens"},
+      {.method = "POST", .path = "/generative_scoring", .handler = generates(MakeGenerativeScoring),
+       .about = "How likely a token is to follow a query with each of many items.", .body = "GenerativeScoringRequest", .returns = "ScoreList"},
       {.method = "POST", .path = "/inference/v1/abort_requests", .handler = AbortsRequests(contexts, AbortScope::kNamed),
        .about = "Ends the named requests.", .body = "AbortNamedRequest", .returns = "Object"},
       {.method = "POST", .path = "/v1/chat/completions/render", .handler = on_shard(HandleRenderChat),

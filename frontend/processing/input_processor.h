@@ -17,6 +17,7 @@
 #include "frontend/chat/chat_template.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
+#include "frontend/openai/generative_scoring_request.h"
 #include "frontend/openai/pooling_request.h"
 #include "frontend/processing/beam_search.h"
 #include "frontend/processing/chat_constraint.h"
@@ -73,6 +74,9 @@ class InputProcessor {
   StatusOr<ProcessedRequest> Process(CompletionRequest request,
                                      const RequestContext& context) const;
   StatusOr<ProcessedRequest> Process(ChatRequest request, const RequestContext& context) const;
+  // A request for each item, whose one token has the logprobs of the labels.
+  StatusOr<ProcessedRequest> Process(GenerativeScoringRequest request,
+                                     const RequestContext& context) const;
   // For a model that pools: a request for each input. REQUIRES: config().pooling.
   StatusOr<ProcessedRequest> Process(PoolingRequest request, const RequestContext& context) const;
   // Conversations as the prompts of one request, whose first one has the settings of all.
@@ -132,6 +136,10 @@ class InputProcessor {
   // The prompts that are embeddings, then the others.
   StatusOr<std::vector<Prompt>> CompletionPrompts(const CompletionRequest& request,
                                                   int64_t max_model_len) const;
+  StatusOr<std::vector<std::vector<TokenId>>> ScoredTokens(const GenerativeScoringRequest& request,
+                                                           const Prompts& parts,
+                                                           bool add_special_tokens,
+                                                           int64_t max_model_len) const;
   StatusOr<Prompt> ReadEmbeddings(std::string_view base64) const;
   StatusOr<Prompt> EmbeddedChatPrompt(const ChatRequest& request, const EmbeddedParts& parts,
                                       std::string_view rendered, int64_t max_model_len) const;

@@ -105,6 +105,27 @@ class Fields(unittest.TestCase):
             self.assertEqual(len(entry["top_logprobs"]), 4)
             self.assertEqual(entry["top_logprobs"][0]["token"], entry["token"])
 
+    def test_scores_are_the_probabilities_of_labels(self):
+        labels, items = [335, 79, 3000], ["Once upon a time", "there was a", "x"]
+        ids = [json.loads(self.server.post("/tokenize", {"prompt": text, "add_special_tokens": False})[1])["tokens"]
+               for text in ["Read: ", *items]]
+        expected = []
+        for item in ids[1:]:
+            choice = self.choice(prompt=ids[0] + item, max_tokens=1, logprobs=0, logprob_token_ids=labels,
+                                 return_tokens_as_token_ids=True)
+            top = choice["logprobs"]["top_logprobs"][0]
+            expected.append([math.exp(top[f"token_id:{label}"]) for label in labels])
+        body = {"query": "Read: ", "items": items, "label_token_ids": labels, "add_special_tokens": False}
+        for softmax in (True, False):
+            status, reply = self.server.post("/generative_scoring", {**body, "apply_softmax": softmax})
+            self.assertEqual(status, 200, reply)
+            for entry, probabilities in zip(json.loads(reply)["data"], expected, strict=True):
+                self.assertAlmostEqual(entry["score"], probabilities[0] / (sum(probabilities) if softmax else 1), delta=1e-6)
+        # Cut at the end.
+        status, reply = self.server.post("/generative_scoring", {**body, "items": [[79] * 1023]})
+        self.assertEqual(status, 200, reply)
+        self.assertEqual(json.loads(reply)["usage"]["prompt_tokens"], 1023)
+
     def test_masks_and_bias(self):
         self.assertEqual(self.choice(logit_bias={"79": 100}, max_tokens=3)["token_ids"], [79] * 3)
         self.assertLessEqual(set(self.choice(allowed_token_ids=[79, 335, 400], temperature=1.5, seed=1,

@@ -10,6 +10,7 @@
 #include "frontend/api/completions.h"
 #include "frontend/api/generate_tokens.h"
 #include "frontend/api/generation.h"
+#include "frontend/api/generative_scoring.h"
 #include "frontend/api/invocations.h"
 #include "frontend/api/messages.h"
 #include "frontend/api/responses.h"
@@ -25,6 +26,7 @@ constexpr std::pair<std::string_view, MakeCall> kCalls[] = {
     {"/v1/messages", MakeMessage},
     {"/v1/responses", MakeResponse},
     {"/invocations", MakeInvocation},
+    {"/generative_scoring", MakeGenerativeScoring},
     {"/inference/v1/generate", MakeTokenGeneration}};
 
 const std::string kFolder = TANDEM_GOLDEN_DIR "/api/model";

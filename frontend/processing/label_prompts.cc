@@ -1,0 +1,78 @@
+// The prompts of /generative_scoring: a query with each of the items, after which one token is
+// drawn for the logprobs of the labels.
+
+#include <utility>
+
+#include "frontend/processing/input_processor.h"
+
+namespace tandem {
+namespace {
+
+// The model's own distribution, whatever the server's defaults for draws are.
+void DrawOne(GenerativeScoringRequest* request) {
+  request->temperature = 1;
+  request->top_p = 1;
+  request->top_k = 0;
+  request->min_p = 0;
+  request->repetition_penalty = 1;
+  request->watermarking = false;
+  request->logprob_token_ids = request->label_token_ids;
+}
+
+}  // namespace
+
+StatusOr<std::vector<std::vector<TokenId>>> InputProcessor::ScoredTokens(
+    const GenerativeScoringRequest& request, const Prompts& parts, bool add_special_tokens,
+    int64_t max_model_len) const {
+  std::vector<std::vector<TokenId>> tokens;
+  if (const auto* texts = std::get_if<TextPrompts>(&parts)) {
+    for (const std::string& text : *texts) {
+      ASSIGN_OR_RETURN(tokens.emplace_back(),
+                       Tokenize(request, text, add_special_tokens, max_model_len));
+    }
+  } else {
+    for (const auto& ids : std::get<TokenPrompts>(parts)) {
+      ASSIGN_OR_RETURN(tokens.emplace_back(), CheckTokens(request, ids, max_model_len));
+    }
+  }
+  return tokens;
+}
+
+StatusOr<ProcessedRequest> InputProcessor::Process(GenerativeScoringRequest request,
+                                                   const RequestContext& context) const {
+  DrawOne(&request);
+  ASSIGN_OR_RETURN(const auto queries,
+                   ScoredTokens(request, request.query, request.add_special_tokens.value_or(true),
+                                context.max_model_len));
+  ASSIGN_OR_RETURN(const auto items,
+                   ScoredTokens(request, request.items, false, context.max_model_len));
+  const auto num_items = static_cast<int64_t>(items.size());
+  if (num_items > config_.max_completion_prompts) {
+    return InvalidArgumentError("items has " + std::to_string(num_items) + " entries, at most " +
+                                std::to_string(config_.max_completion_prompts) + " are allowed")
+        .WithParam("items");
+  }
+  const std::vector<TokenId>& query = queries.front();
+  const auto most_tokens = static_cast<size_t>(context.max_model_len - 1);
+  bool was_cut = false;
+  std::vector<Prompt> prompts;
+  for (const std::vector<TokenId>& item : items) {
+    std::vector<TokenId> ids = request.item_first ? item : query;
+    const std::vector<TokenId>& rest = request.item_first ? query : item;
+    ids.insert(ids.end(), rest.begin(), rest.end());
+    was_cut |= ids.size() > most_tokens;
+    if (ids.size() > most_tokens) ids.resize(most_tokens);
+    prompts.push_back({std::move(ids), {}});
+  }
+  ASSIGN_OR_RETURN(ProcessedRequest result,
+                   Finish(request, std::move(prompts), {1, "max_tokens", std::nullopt},
+                          /*logprobs=*/0, /*number_prompts=*/true, {}, context));
+  if (was_cut) {
+    result.warning =
+        "a query and its item have more tokens than the model takes; what is too long is cut off "
+        "at the end";
+  }
+  return result;
+}
+
+}  // namespace tandem
