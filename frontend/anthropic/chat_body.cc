@@ -6,16 +6,12 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/openai/message_content.h"
+
 namespace tandem {
 namespace {
 
 const std::string& TextOf(const Json& block) { return block["text"].get_ref<const std::string&>(); }
-
-// Clients put a line for their provider's accounts into the system prompt; it differs from request
-// to request and would spoil the prefix cache.
-bool IsBillingHeader(const std::string& text) {
-  return text.rfind("x-anthropic-billing-header", 0) == 0;
-}
 
 std::string SystemText(const Json& system) {
   if (system.is_string()) return system.get<std::string>();
@@ -34,7 +30,9 @@ Json FunctionOf(const Json& tool) {
                    {"description", description == nullptr ? Json(nullptr) : *description},
                    {"parameters", tool["input_schema"]}};
   if (!function["parameters"].contains("type")) function["parameters"]["type"] = "object";
-  if (const Json* strict = Find(tool, "strict")) function["strict"] = *strict;
+  for (const char* key : {"strict", "defer_loading"}) {
+    if (const Json* flag = Find(tool, key)) function[key] = *flag;
+  }
   return {{"type", "function"}, {"function", std::move(function)}};
 }
 
@@ -58,7 +56,9 @@ class ToolList {
                                   " block names a tool that the request does not define")
           .WithParam("messages");
     }
-    tools_[known->second].in_effect = block["type"] == "tool_addition";
+    Tool& changed = tools_[known->second];
+    changed.in_effect = block["type"] == "tool_addition";
+    if (changed.in_effect) changed.function["function"].erase("defer_loading");
     return OkStatus();
   }
 
@@ -110,10 +110,11 @@ Json PartOf(Json& block) {
   return {{"type", "image_url"}, {"image_url", {{"url", std::move(url)}}}};
 }
 
-// A tool's message has texts alone; its images follow as the user's.
+// A tool's message has texts alone; its images follow as the user's, then the tools that it has
+// found.
 void AppendToolResult(Json& block, Json* messages) {
   std::string text;
-  Json images = Json::array();
+  Json images = Json::array(), references = Json::array();
   const auto content = block.find("content");
   if (content != block.end() && content->is_string()) text = content->get<std::string>();
   if (content != block.end() && content->is_array()) {
@@ -123,16 +124,24 @@ void AppendToolResult(Json& block, Json* messages) {
         images.push_back(PartOf(part));
         continue;
       }
+      if (part["type"] == "tool_reference") {
+        const Json* name = Find(part, "tool_name");
+        references.push_back(
+            {{"type", "tool_reference"}, {"name", name == nullptr ? part["name"] : *name}});
+        continue;
+      }
       if (!is_first) text += '\n';
       is_first = false;
       text += TextOf(part);
     }
   }
-  messages->push_back({{"role", "tool"},
-                       {"content", std::move(text)},
-                       {"tool_call_id", std::move(block["tool_use_id"])}});
-  if (images.empty()) return;
-  messages->push_back({{"role", "user"}, {"content", std::move(images)}});
+  const Json id = std::move(block["tool_use_id"]);
+  messages->push_back({{"role", "tool"}, {"content", std::move(text)}, {"tool_call_id", id}});
+  if (!images.empty()) {
+    messages->push_back({{"role", "user"}, {"content", std::move(images)}});
+  }
+  if (references.empty()) return;
+  messages->push_back({{"role", "tool"}, {"content", std::move(references)}, {"tool_call_id", id}});
 }
 
 // Results of tools first, each a message of its own, then the rest of the turn.

@@ -57,8 +57,10 @@ Status CheckTool(const std::string& where, const Json& tool) {
   if (description && !description->is_string()) {
     return WrongType(where + "description ", "a string", *description);
   }
-  const Json* strict = Find(tool, "strict");
-  if (strict && !strict->is_boolean()) return WrongType(where + "strict ", "a boolean", *strict);
+  for (const char* key : {"strict", "defer_loading"}) {
+    const Json* flag = Find(tool, key);
+    if (flag && !flag->is_boolean()) return WrongType(where + key + " ", "a boolean", *flag);
+  }
   return OkStatus();
 }
 
@@ -99,10 +101,15 @@ Status CheckToolResult(const std::string& where, const Json& block) {
       RETURN_IF_ERROR(CheckImage(where + "content ", part));
       continue;
     }
+    if (*type == "tool_reference") {
+      RETURN_IF_ERROR(NeedText(where + "content ", part,
+                               Find(part, "tool_name") == nullptr ? "name" : "tool_name"));
+      continue;
+    }
     if (*type != "text") {
       return Refuse("messages", Shown(*type) +
                                     " blocks in tool results are not supported by this server; "
-                                    "only text and image are");
+                                    "only text, image and tool_reference are");
     }
     RETURN_IF_ERROR(NeedText(where + "content ", part, "text"));
   }

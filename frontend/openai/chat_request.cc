@@ -116,6 +116,10 @@ Status CheckTool(const std::string& place, const Json& tool) {
   if (parameters != nullptr && !parameters->is_object()) {
     return WrongType("", "an object", *parameters).WithParam(place + ".function.parameters");
   }
+  const Json* deferred = Find(tool, "defer_loading");
+  if (deferred != nullptr && !deferred->is_boolean()) {
+    return WrongType("", "a boolean", *deferred).WithParam(place + ".defer_loading");
+  }
   return OkStatus();
 }
 
@@ -148,6 +152,11 @@ Status ParseTools(Json& value, ChatRequest* out) {
   }
   for (size_t i = 0; i < value.size(); ++i) {
     RETURN_IF_ERROR(CheckTool("body.tools." + std::to_string(i), value[i]));
+    // Templates look for it in the function.
+    const Json* deferred = Find(value[i], "defer_loading");
+    if (deferred != nullptr && Find(value[i]["function"], "defer_loading") == nullptr) {
+      value[i]["function"]["defer_loading"] = *deferred;
+    }
   }
   out->tools = JsonDocument(std::move(value));
   return OkStatus();

@@ -1,5 +1,6 @@
 #include "frontend/openai/message_content.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -8,17 +9,19 @@
 namespace tandem {
 namespace {
 
+// A tool that the result of another one has found. Templates that load tools so expand it; to
+// others its name is a text.
+constexpr std::string_view kReferenceType = "tool_reference";
+
 // The content parts that are text, and the key that holds each one's. To templates they are all of
-// type "text".
+// type "text", but for references.
 struct TextPart {
   std::string_view type;
   const char* key;
 };
-constexpr TextPart kTextParts[] = {{"text", "text"},
-                                   {"input_text", "text"},
-                                   {"output_text", "text"},
-                                   {"refusal", "refusal"},
-                                   {"thinking", "thinking"}};
+constexpr TextPart kTextParts[] = {{"text", "text"},         {"input_text", "text"},
+                                   {"output_text", "text"},  {"refusal", "refusal"},
+                                   {"thinking", "thinking"}, {kReferenceType, "name"}};
 
 // Its key is data.
 constexpr std::string_view kEmbeddedType = "prompt_embeds";
@@ -27,6 +30,29 @@ constexpr std::string_view kEmbeddedType = "prompt_embeds";
 constexpr std::string_view kImageType = "image";
 constexpr std::string_view kImageUrlType = "image_url";      // of chat: {"url": …}, or a text
 constexpr std::string_view kInputImageType = "input_image";  // of responses: a text
+
+// Keys that some kind of part has. Templates get the others, whatever they are.
+constexpr std::string_view kPartKeys[] = {
+    "type",        "text",      "refusal",   "thinking",     "closed",       "name",
+    "data",        "uuid",      "image_url", "detail",       "file_id",      "file",
+    "input_audio", "audio_url", "video_url", "image_embeds", "audio_embeds", "video_embeds"};
+
+Json WithOtherKeys(Json shown, const Json& part) {
+  if (!part.is_object()) return shown;
+  for (const auto& [key, value] : part.items()) {
+    const bool is_known =
+        std::find(std::begin(kPartKeys), std::end(kPartKeys), key) != std::end(kPartKeys);
+    if (!is_known) shown[key] = value;
+  }
+  return shown;
+}
+
+// A system's text without the line that IsBillingHeader knows.
+std::string_view WithoutBillingLine(std::string_view text) {
+  if (!IsBillingHeader(text)) return text;
+  const size_t end = text.find('\n');
+  return end == text.npos ? std::string_view() : text.substr(end + 1);
+}
 
 const char* TextKey(const std::string& type) {
   for (const TextPart& part : kTextParts) {
@@ -60,6 +86,11 @@ bool IsImageUrlPart(const Json& part) {
 bool IsImagePart(const Json& part) {
   const Json* type = part.is_object() ? Find(part, "type") : nullptr;
   return type != nullptr && *type == kImageType;
+}
+
+bool IsReference(const Json& part) {
+  const Json* type = part.is_object() ? Find(part, "type") : nullptr;
+  return type != nullptr && *type == kReferenceType;
 }
 
 Status CheckImage(const std::string& where, const Json& part) {
@@ -102,6 +133,10 @@ void ShowImages(size_t num_images, std::string_view image_text, std::string* tex
 }
 
 }  // namespace
+
+bool IsBillingHeader(std::string_view text) {
+  return text.starts_with("x-anthropic-billing-header");
+}
 
 bool IsEmbeddedPart(const Json& part) {
   const Json* type = part.is_object() ? Find(part, "type") : nullptr;
@@ -146,7 +181,7 @@ bool TakeImages(Json* message, std::vector<ChatImage>* images) {
     }
     if (const Json* uuid = Find(part, "uuid")) image.uuid = uuid->get<std::string>();
     images->push_back(std::move(image));
-    part = {{"type", kImageType}};
+    part = WithOtherKeys({{"type", kImageType}}, part);
   }
   return has_detail;
 }
@@ -154,11 +189,20 @@ bool TakeImages(Json* message, std::vector<ChatImage>* images) {
 void SetContentForm(bool as_parts, std::string_view image_text, Json* message) {
   Json* const content = &(*message)["content"];  // before what refers to other keys: it may add one
   const Json& role = message->at("role");
-  size_t num_images = 0;
+  size_t num_images = 0, num_references = 0;
   if (content->is_array()) {
-    for (const Json& part : *content) num_images += IsImagePart(part) ? 1 : 0;
+    for (const Json& part : *content) {
+      num_images += IsImagePart(part) ? 1 : 0;
+      num_references += IsReference(part) ? 1 : 0;
+    }
   }
-  as_parts = as_parts && (num_images > 0 || (role != "tool" && role != "function"));
+  const bool is_result = role == "tool" || role == "function";
+  as_parts = as_parts && (!is_result || num_images + num_references > 0);
+  const bool is_system = role == "system";
+  if (is_system && content->is_string()) {
+    const auto& text = content->get_ref<const std::string&>();
+    if (IsBillingHeader(text)) *content = std::string(WithoutBillingLine(text));
+  }
   if (content->is_null()) {
     *content = as_parts ? Json::array() : Json("");
   } else if (content->is_string() && as_parts) {
@@ -170,9 +214,12 @@ void SetContentForm(bool as_parts, std::string_view image_text, Json* message) {
       if (IsImagePart(part)) parts.push_back(part);
       const std::string* part_text = TextOf(part);
       if (part_text == nullptr) continue;
-      if (!text.empty() && !part_text->empty()) text += '\n';
-      text += *part_text;
-      parts.push_back({{"type", "text"}, {"text", *part_text}});
+      const std::string_view shown = is_system ? WithoutBillingLine(*part_text) : *part_text;
+      if (shown.empty() && !part_text->empty()) continue;
+      if (!text.empty() && !shown.empty()) text += '\n';
+      text += shown;
+      parts.push_back(IsReference(part) ? Json({{"type", kReferenceType}, {"name", shown}})
+                                        : WithOtherKeys({{"type", "text"}, {"text", shown}}, part));
     }
     if (!as_parts) ShowImages(num_images, image_text, &text);
     *content = as_parts ? std::move(parts) : Json(std::move(text));

@@ -35,6 +35,40 @@ TEST_CASE("a tool's result is one text, whatever the template wants") {
   }
 }
 
+TEST_CASE("tools that a tool has found stay references to templates that take parts") {
+  const Json found = {{"type", "tool_reference"}, {"name", "now"}};
+  for (const char* role : {"tool", "user"}) {
+    const Json message = {{"role", role}, {"content", Json::array({TextPart("a"), found})}};
+    CHECK(ForTemplate(message, true) == Json::array({TextPart("a"), found}));
+    CHECK(ForTemplate(message, false) == "a\nnow");
+  }
+  const auto ask = [](const Json& part) {
+    return ParseChatRequest(
+               {{"messages", Json::array({{{"role", "tool"}, {"content", Json::array({part})}}})}})
+        .status();
+  };
+  CHECK(ask(found).ok());
+  CHECK(ask({{"type", "tool_reference"}}).message().find("must have a name") != std::string::npos);
+}
+
+TEST_CASE("whether a tool is loaded later stands in its function, where templates look") {
+  const auto tools = [](Json tool) {
+    tool["type"] = "function";
+    Json body = {{"messages", Json::array({{{"role", "user"}, {"content", "x"}}})},
+                 {"tools", Json::array({std::move(tool)})}};
+    return ParseChatRequest(std::move(body));
+  };
+  const auto outer = tools({{"function", {{"name", "f"}}}, {"defer_loading", true}});
+  REQUIRE(outer.ok());
+  CHECK((*outer->tools)[0]["function"]["defer_loading"] == true);
+  const auto inner =
+      tools({{"function", {{"name", "f"}, {"defer_loading", false}}}, {"defer_loading", true}});
+  REQUIRE(inner.ok());
+  CHECK((*inner->tools)[0]["function"]["defer_loading"] == false);
+  CHECK(tools({{"function", {{"name", "f"}}}, {"defer_loading", 3}}).status().param() ==
+        "body.tools.0.defer_loading");
+}
+
 TEST_CASE("every kind of text part is a text to the template") {
   const Json content = {{{"type", "input_text"}, {"text", "a"}},
                         {{"type", "output_text"}, {"text", "b"}, {"annotations", Json::array()}},
@@ -45,7 +79,40 @@ TEST_CASE("every kind of text part is a text to the template") {
   const Json message = {{"role", "assistant"}, {"content", content}};
   CHECK(ForTemplate(message, false) == "a\nb\nc\nd");
   CHECK(ForTemplate(message, true) ==
-        Json::array({TextPart("a"), TextPart("b"), TextPart("c"), TextPart("d")}));
+        Json::array({TextPart("a"),
+                     {{"type", "text"}, {"text", "b"}, {"annotations", Json::array()}},
+                     TextPart("c"),
+                     TextPart("d")}));
+}
+
+TEST_CASE("keys of a part that no kind of part has reach templates that take parts") {
+  const Json content = {{{"type", "text"}, {"text", "a"}, {"cite", {{"at", 3}}}, {"uuid", "x"}},
+                        {{"type", "image"}, {"max_pixels", 9}}};
+  CHECK(ForTemplate({{"role", "user"}, {"content", content}}, true) ==
+        Json::array({{{"type", "text"}, {"text", "a"}, {"cite", {{"at", 3}}}}, content[1]}));
+  const Json image = {{"type", "image_url"},
+                      {"image_url", {{"url", "http://a/b"}}},
+                      {"uuid", "u"},
+                      {"max_pixels", 9}};
+  const Json message = {{"role", "user"}, {"content", Json::array({image})}};
+  const auto request = ParseChatRequest({{"messages", Json::array({message})}});
+  REQUIRE(request.ok());
+  CHECK((*request->messages)[0]["content"][0] == content[1]);
+}
+
+TEST_CASE("a system's billing line is left out, the lines after it stay") {
+  const std::string line = "x-anthropic-billing-header: cch=1;";
+  const auto system = [](const Json& content) {
+    return Json({{"role", "system"}, {"content", content}});
+  };
+  CHECK(ForTemplate(system(line + "\nBe kind."), false) == "Be kind.");
+  CHECK(ForTemplate(system(line), false) == "");
+  const Json parts =
+      Json::array({TextPart(line.c_str()), TextPart((line + "\na").c_str()), TextPart("b")});
+  CHECK(ForTemplate(system(parts), false) == "a\nb");
+  CHECK(ForTemplate(system(parts), true) == Json::array({TextPart("a"), TextPart("b")}));
+  CHECK(ForTemplate(system("Be kind.\n" + line), false) == "Be kind.\n" + line);
+  CHECK(ForTemplate({{"role", "user"}, {"content", line}}, false) == line);
 }
 
 }  // namespace
