@@ -342,8 +342,10 @@ StatusOr<std::string> DerenderedChat(std::string_view body, const RequestHeaders
   ASSIGN_OR_RETURN(PreparedRequest prepared, ProcessRequest(headers, context, call.get()));
   if (is_plain) prepared.output.message = nullptr;
   Source source{&generated, request.stream ? "generate_chunk" : "generate_response", {}};
-  ASSIGN_OR_RETURN(source.prompt_tail, CheckedIds(request.prompt_token_ids, "prompt_token_ids",
-                                                  context, headers.context.max_model_len));
+  const std::vector<int64_t>& prompt_ids =
+      request.prompt_token_ids.empty() ? generated.prompt_token_ids : request.prompt_token_ids;
+  ASSIGN_OR_RETURN(source.prompt_tail, CheckedIds(prompt_ids, "prompt_token_ids", context,
+                                                  headers.context.max_model_len));
   Usage usage;
   usage.prompt_tokens = request.prompt_tokens;
   Derenderer derenderer(context, headers.context.max_model_len, prepared);
@@ -369,7 +371,7 @@ StatusOr<std::string> DerenderedCompletion(std::string_view body, const RequestH
   Json original = Original(request.completion_request, request.model);
   if (request.completion_request.is_null()) {
     // Which prompt does not matter when it is not shown.
-    original["prompt"] = Json(num_prompts, Json::array({0}));
+    original["prompt"] = Json(num_prompts, Json::array({0U}));
   }
   const auto call = MakeCompletion(context);
   RETURN_IF_ERROR(call->Parse(JsonDocument(std::move(original))));
@@ -385,7 +387,12 @@ StatusOr<std::string> DerenderedCompletion(std::string_view body, const RequestH
   for (size_t i = 0; i < num_prompts; ++i) {
     const char* const field = request.stream ? "generate_chunk" : "generate_responses";
     Source source{&request.generate_responses[i], field, {}};
-    if (!request.completion_request.is_null()) {
+    const bool is_given = !request.prompt_token_ids.empty() && !request.prompt_token_ids[i].empty();
+    const std::vector<int64_t>& prompt_ids =
+        is_given ? request.prompt_token_ids[i] : source.generated->prompt_token_ids;
+    ASSIGN_OR_RETURN(source.prompt_tail, CheckedIds(prompt_ids, "prompt_token_ids", context,
+                                                    headers.context.max_model_len));
+    if (source.prompt_tail.empty() && !request.completion_request.is_null()) {
       source.prompt_tail = prepared.processed.requests[i].prompt_token_ids;
     }
     sources.push_back(std::move(source));

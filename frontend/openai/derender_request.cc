@@ -38,6 +38,16 @@ StatusOr<GeneratedTokens> ReadGenerated(const Json& value, bool is_event = false
     if (!id->is_string()) return Wrong("have a request_id that is a string");
     generated.request_id = id->get<std::string>();
   }
+  // Other modes have decoded already, up to a stop string that their tokens go beyond.
+  if (const Json* mode = Find(value, "output_mode"); mode != nullptr && *mode != "tokens") {
+    return Wrong("be of the output_mode tokens");
+  }
+  if (const Json* ids = Find(value, "prompt_token_ids")) {
+    Json list = *ids;
+    if (!ReadValue(list, &generated.prompt_token_ids).empty()) {
+      return Wrong("have prompt_token_ids that are a list of integers");
+    }
+  }
   const Json* choices = Find(value, "choices");
   if (choices == nullptr || !choices->is_array() || (choices->empty() && !is_event)) {
     return Wrong("have a list of choices");
@@ -99,6 +109,18 @@ Status ParseGeneratedList(Json& value, DerenderCompletionRequest* out) {
   return OkStatus();
 }
 
+Status ParsePromptTokenIds(Json& value, DerenderCompletionRequest* out) {
+  Status wrong = Wrong("be a list of lists of token ids, or one of an event's prompt");
+  if (!value.is_array()) return wrong;
+  const bool is_one = !value.empty() && value[0].is_number();
+  if (is_one) value = Json::array({std::move(value)});
+  for (Json& ids : value) {
+    std::vector<int64_t>& prompt = out->prompt_token_ids.emplace_back();
+    if (!ids.is_null() && !ReadValue(ids, &prompt).empty()) return wrong;
+  }
+  return OkStatus();
+}
+
 Status ParseOriginalChat(Json& value, DerenderChatRequest* out) {
   return TakeObject(value, &out->chat_request);
 }
@@ -113,6 +135,7 @@ StatusOr<DerenderChatRequest> ParseDerenderChatRequest(Json body) {
   BodyErrors errors;
   ParseFields<DerenderEvent>(body, kDerenderEventFields, &request, &errors);
   ParseFields<DerenderChatRequest>(body, kDerenderChatFields, &request, &errors);
+  LogUnknownFields(body, kDerenderEventFields, kDerenderChatFields);
   const char* const needed = request.stream ? "generate_chunk" : "generate_response";
   if (IsAbsent(body, needed)) errors.AddForm(std::string("body.") + needed, "is required");
   RETURN_IF_ERROR(errors.Result());
@@ -129,10 +152,17 @@ StatusOr<DerenderCompletionRequest> ParseDerenderCompletionRequest(Json body) {
     body["prompt_tokens"] = Json::array({body["prompt_tokens"]});
   }
   ParseFields<DerenderCompletionRequest>(body, kDerenderCompletionFields, &request, &errors);
+  LogUnknownFields(body, kDerenderEventFields, kDerenderCompletionFields);
   const char* const needed = request.stream ? "generate_chunk" : "generate_responses";
   if (IsAbsent(body, needed)) errors.AddForm(std::string("body.") + needed, "is required");
   RETURN_IF_ERROR(errors.Result());
   const size_t num_responses = request.stream ? 1 : request.generate_responses.size();
+  if (!request.prompt_token_ids.empty() && request.prompt_token_ids.size() != num_responses) {
+    return InvalidArgumentError("prompt_token_ids has " +
+                                std::to_string(request.prompt_token_ids.size()) +
+                                " prompts, generate_responses " + std::to_string(num_responses))
+        .WithParam("prompt_token_ids");
+  }
   if (!request.prompt_tokens.empty() && request.prompt_tokens.size() != num_responses) {
     return InvalidArgumentError("prompt_tokens has " +
                                 std::to_string(request.prompt_tokens.size()) +

@@ -25,6 +25,7 @@ struct GeneratedTokens {
 
   std::string request_id;
   std::vector<Choice> choices;
+  std::vector<int64_t> prompt_token_ids;  // empty: unknown
   JsonDocument prompt_logprobs;
   JsonDocument kv_transfer_params;
 };
@@ -52,9 +53,10 @@ struct DerenderChatRequest : DerenderEvent {
 
 struct DerenderCompletionRequest : DerenderEvent {
   std::optional<std::string> model;
-  std::vector<GeneratedTokens> generate_responses;  // one per prompt
-  std::vector<int64_t> prompt_tokens;               // of each, or none; of an event one
-  JsonDocument completion_request;                  // object or null
+  std::vector<GeneratedTokens> generate_responses;     // one per prompt
+  std::vector<int64_t> prompt_tokens;                  // of each, or none; of an event one
+  std::vector<std::vector<int64_t>> prompt_token_ids;  // likewise; one may be empty
+  JsonDocument completion_request;                     // object or null
 };
 
 Status ParseChunk(Json& value, DerenderEvent* out);
@@ -62,6 +64,7 @@ Status ParseState(Json& value, DerenderEvent* out);
 Status ParseGeneratedTokens(Json& value, DerenderChatRequest* out);
 Status ParseOriginalChat(Json& value, DerenderChatRequest* out);
 Status ParseGeneratedList(Json& value, DerenderCompletionRequest* out);
+Status ParsePromptTokenIds(Json& value, DerenderCompletionRequest* out);
 Status ParseOriginalCompletion(Json& value, DerenderCompletionRequest* out);
 
 inline constexpr ApiField<DerenderEvent> kDerenderEventFields[] = {
@@ -92,7 +95,7 @@ inline constexpr ApiField<DerenderChatRequest> kDerenderChatFields[] = {
     {"prompt_token_ids",
      &DerenderChatRequest::prompt_token_ids,
      {0, kMaxTokenId},
-     "The prompt, or its end: the text goes on from there."},
+     "The prompt, or its end: the text goes on from there. Absent: those of the response."},
     {"chat_request",
      &ParseOriginalChat,
      {},
@@ -111,6 +114,11 @@ inline constexpr ApiField<DerenderCompletionRequest> kDerenderCompletionFields[]
      &DerenderCompletionRequest::prompt_tokens,
      {0, kMaxTokenId},
      "Tokens of each prompt, for usage."},
+    {"prompt_token_ids",
+     &ParsePromptTokenIds,
+     {},
+     "Each prompt, or its end, or null: the texts go on from there. Of an event one list.",
+     R"({"type":"array"})"},
     {"completion_request",
      &ParseOriginalCompletion,
      {},

@@ -213,6 +213,19 @@ class Rendering(unittest.TestCase):
         self.assertEqual(response["choices"][0]["finish_reason"], "length")
         self.assertEqual(response["id"], "r")
 
+    def test_a_text_goes_on_from_its_prompt(self):
+        ids = self.tokens("\U0001F600")
+        self.assertGreater(len(ids), 1)
+        choice = {"index": 0, "finish_reason": "length", "token_ids": ids[1:]}
+        for path, field, wrap in (("/v1/chat/completions/derender", "generate_response", lambda one: one),
+                                  ("/v1/completions/derender", "generate_responses", lambda one: [one])):
+            def text(generated, **fields):
+                [found] = self.ask(path, {field: wrap(generated), **fields})["choices"]
+                return found["message"]["content"] if "message" in found else found["text"]
+            self.assertEqual(text({"choices": [choice]}, prompt_token_ids=wrap(ids[:1])), "\U0001F600")
+            self.assertEqual(text({"choices": [choice], "prompt_token_ids": ids[:1]}), "\U0001F600")
+            self.assertIn("\ufffd", text({"choices": [choice]}))
+
     def tokens(self, text):
         return self.ask("/tokenize", {"prompt": text, "add_special_tokens": False})["tokens"]
 
@@ -266,6 +279,9 @@ class Rendering(unittest.TestCase):
         one = {"choices": [choice]}
         for body, param in (({}, "body.generate_responses"), ({"generate_responses": []}, "body.generate_responses"),
                             ({"generate_responses": [one], "prompt_tokens": [1, 2]}, "prompt_tokens"),
+                            ({"generate_responses": [one], "prompt_token_ids": [[1], None]}, "prompt_token_ids"),
+                            ({"generate_responses": [one], "prompt_token_ids": [["x"]]}, "body.prompt_token_ids"),
+                            ({"generate_responses": [{**one, "output_mode": "text"}]}, "body.generate_responses"),
                             ({"generate_responses": [one, one], "completion_request": {"prompt": "x"}}, "generate_responses")):
             with self.subTest(body):
                 self.assertEqual(self.ask("/v1/completions/derender", body, 400)["error"]["param"], param)
