@@ -77,6 +77,9 @@ set_tests_properties(package_Package PROPERTIES LABELS package TIMEOUT 1800)
 python_test_classes(manual integration/manual_test.py)
 # The commands of the other documents: two dozen starts of both programs to check their flags.
 python_test_classes(documents integration/documents_test.py)
+# And most of them as they are written.
+python_test_classes(commands integration/commands_test.py)
+set_tests_properties(commands_Commands PROPERTIES TIMEOUT 600)
 # The commands of docs/experiments, some of which load servers for seconds.
 python_test_classes(experiments integration/experiments_test.py)
 set_tests_properties(experiments_Experiments PROPERTIES TIMEOUT 900)
