@@ -147,6 +147,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"otlp-traces-endpoint", &c.otlp_traces_endpoint, "URL of an OpenTelemetry collector that takes spans as http/protobuf, e.g. http://localhost:4318/v1/traces. Default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else no traces"},
       {"disable-log-stats", &c.disable_log_stats, "No vllm: series, no statistics line"},
       {"deprecated-metrics", &c.show_deprecated_metrics, "Show the older names of metrics beside the present ones"},
+      {"lora-info-always", &c.lora_info_always, "Show vllm:lora_requests_info also where no engine serves adapters; there are endpoint pickers that take a server without it for unhealthy"},
       {"kv-cache-metrics", &c.kv_cache_metrics, "Show how long KV blocks stay in the cache, if the engine reports it (its flag of the same name)"},
       {"enable-log-requests", &c.api.request_log.requests, "A line for each request as it arrives: its id, size and sampling parameters; at DEBUG its prompt too"},
       {"enable-log-outputs", &c.api.request_log.outputs, "With the flag before: a line with the text of each finished choice; at DEBUG its token ids too"},

@@ -103,6 +103,7 @@ struct FrontendConfig {
   bool disable_log_stats = false;
   bool kv_cache_metrics = false;
   bool show_deprecated_metrics = true;
+  bool lora_info_always = false;
   std::string show_hidden_metrics_for_version;
   std::string custom_histogram_buckets;  // JSON of buckets
   bool show_hidden_metrics = false;

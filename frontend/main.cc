@@ -405,10 +405,12 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
                    .num_engines = static_cast<int>(config.data_parallel_size),
                    .first_rank = static_cast<int>(config.data_parallel_start_rank),
                    .kv_cache_metrics = config.kv_cache_metrics,
+                   .dev_mode = config.server_dev_mode,
                    .show_model_series = !config.disable_log_stats,
                    .show_hidden = config.show_hidden_metrics,
                    .show_deprecated = config.show_deprecated_metrics,
                    .buckets = config.buckets});
+  if (config.lora_info_always) metrics.adapter_info().ShowAlways(clock.Unix());
   LogRetiringNames(metrics.Scrape());
   ASSIGN_OR_RETURN(const auto exporter, StartTraces(config.traces, &metrics));
   const std::optional<Tracer> tracer =

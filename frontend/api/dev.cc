@@ -179,20 +179,25 @@ Awaitable<void> HandleIsPaused(Exchange& exchange, ApiContext* context) {
 // ---- Sleep ----
 
 // Measures a call from here to the end of the scope.
-class SleepOperation {
+class SleepTimer {
  public:
-  SleepOperation(ApiContext* context, std::string operation)
-      : context_(context), operation_(std::move(operation)), began_(context->clock->Monotonic()) {
-    context_->metrics->BeginSleepOperation(operation_);
+  SleepTimer(ApiContext* context, SleepCall call)
+      : metrics_(&context->metrics->dev()),
+        clock_(context->clock),
+        call_(call),
+        began_(clock_->Monotonic()) {
+    metrics_->sleep_calls_in_flight[call_].Add(1);
   }
-  SleepOperation(const SleepOperation&) = delete;
-  ~SleepOperation() {
-    context_->metrics->EndSleepOperation(operation_, context_->clock->Monotonic() - began_);
+  SleepTimer(const SleepTimer&) = delete;
+  ~SleepTimer() {
+    metrics_->sleep_calls_in_flight[call_].Add(-1);
+    metrics_->sleep_call_duration[call_].Observe(clock_->Monotonic() - began_);
   }
 
  private:
-  ApiContext* const context_;
-  const std::string operation_;
+  DevMetrics* const metrics_;
+  const Clock* const clock_;
+  const SleepCall call_;
   const double began_;
 };
 
@@ -214,7 +219,7 @@ Awaitable<void> HandleSleep(Exchange& exchange, ApiContext* context) {
   StatusOr<Results> args = SleepArguments(exchange.request(), *context->engine_client);
   if (!args.ok()) co_return RespondWithFailure(exchange, args.status());
   const int64_t level = UnpackJson((*args)[0]).get<int64_t>();
-  const SleepOperation timed(context, "sleep");
+  const SleepTimer timed(context, SleepCall::kSleep);
   const auto results = co_await CallEngines(exchange, context, "sleep", std::move(*args));
   if (!results.ok()) co_return RespondWithFailure(exchange, results.status());
   context->metrics->RecordSleepLevel(level);
@@ -229,7 +234,7 @@ Awaitable<void> HandleWakeUp(Exchange& exchange, ApiContext* context) {
                                  BadParameter("tags", tag, "weights, kv_cache or scheduling"));
   }
   const wire::RawValue packed = tags.empty() ? wire::RawValue() : wire::PackedStrings(tags);
-  const SleepOperation timed(context, "wake");
+  const SleepTimer timed(context, SleepCall::kWake);
   Results args = {packed};
   const auto results = co_await CallEngines(exchange, context, "wake_up", std::move(args));
   if (!results.ok()) co_return RespondWithFailure(exchange, results.status());
@@ -240,7 +245,7 @@ Awaitable<void> HandleWakeUp(Exchange& exchange, ApiContext* context) {
 }
 
 Awaitable<void> HandleReleaseKvCache(Exchange& exchange, ApiContext* context) {
-  const SleepOperation timed(context, "release_kv_cache_memory");
+  const SleepTimer timed(context, SleepCall::kReleaseKvCache);
   const auto results = co_await CallEngines(exchange, context, "release_kv_cache_memory", {});
   if (!results.ok()) co_return RespondWithFailure(exchange, results.status());
   RespondJson(exchange, {{"status", "kv_cache_released"}});

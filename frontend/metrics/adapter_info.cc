@@ -34,6 +34,11 @@ std::string Joined(const std::vector<const std::vector<std::string>*>& lists) {
 
 }  // namespace
 
+void AdapterInfo::ShowAlways(double unix_now) {
+  is_always_shown_ = true;
+  Show(unix_now);
+}
+
 void AdapterInfo::SetMaxLoras(int engine_index, int max_loras, double unix_now) {
   Engine& engine = engines_[static_cast<size_t>(engine_index)];
   is_changed_ |= engine.max_loras != max_loras;
@@ -51,7 +56,7 @@ void AdapterInfo::Record(int engine_index, const wire::SchedulerStats& stats, do
 void AdapterInfo::Show(double unix_now) {
   int max_loras = 0;
   for (const Engine& engine : engines_) max_loras = std::max(max_loras, engine.max_loras);
-  if (max_loras == 0 && shown_ == nullptr) return;
+  if (max_loras == 0 && shown_ == nullptr && !is_always_shown_) return;
   if (is_changed_ || shown_ == nullptr) {
     std::vector<const std::vector<std::string>*> running, waiting;
     for (const Engine& engine : engines_) {

@@ -43,6 +43,8 @@ Buckets KvCacheResidencyBuckets() {
   return {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5,  1,   2,
           5,     10,    20,    30,   60,   120,  300, 600, 1200, 1800};
 }
+Buckets DevCallBuckets() { return {0.01, 0.1, 1, 10, 30, 60, 120, 300, 600}; }
+Buckets WebSocketBuckets() { return {0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800}; }
 
 BucketFamilies::BucketFamilies()
     : families_({{"request_latency", RequestLatencyBuckets()},

@@ -23,6 +23,8 @@ Buckets RequestTokensBuckets(int64_t max_tokens);  // 1-2-5 decades up to max_to
 Buckets ParamsNBuckets();
 Buckets NumPreemptionsBuckets();
 Buckets KvCacheResidencyBuckets();
+Buckets DevCallBuckets();
+Buckets WebSocketBuckets();
 
 // Bounds by family. request_tokens goes to 10^9, so that a scrape can cut it at the model's length.
 class BucketFamilies {

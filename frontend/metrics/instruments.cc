@@ -57,6 +57,11 @@ void Gauge::Set(double value) {
   if (alias_ != nullptr) alias_->Set(value);
 }
 
+void Gauge::Add(double change) {
+  gauge_->Increment(change);
+  if (alias_ != nullptr) alias_->Increment(change);
+}
+
 double Gauge::Value() const { return gauge_->Value(); }
 
 Histogram::Histogram(const MetricScope& scope, std::string_view name, std::string_view help,

@@ -3,8 +3,8 @@
 // Counters, gauges and histograms as members that declare themselves in one line:
 //   Counter num_preemptions{scope, "vllm:num_preemptions_total", "Requests preempted."};
 // Each exists at 0 from the first scrape. Values live in a prometheus-cpp registry.
-// Thread: declaring, one; Increment, Set, Observe and Value, any (atomics; a histogram has its own
-// short lock inside the library). Names carry their "_total" themselves.
+// Thread: declaring, one; Increment, Set, Add, Observe and Value, any (atomics; a histogram has its
+// own short lock inside the library). Names carry their "_total" themselves.
 
 #include <array>
 #include <map>
@@ -56,6 +56,7 @@ class Gauge {
   Gauge(const MetricScope& scope, std::string_view name, std::string_view help,
         DeprecatedAlias alias = {});
   void Set(double value);
+  void Add(double change);
   double Value() const;
 
  private:

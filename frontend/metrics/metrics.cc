@@ -144,6 +144,9 @@ Metrics::Metrics(MetricsOptions options)
   }
   frontend_ = std::make_unique<FrontendMetrics>(
       MetricScope{registry_.get(), {{"model_name", options_.model_name}}});
+  const MetricScope without_labels{registry_.get(), {}};
+  if (options_.dev_mode) dev_ = std::make_unique<DevMetrics>(without_labels);
+  web_sockets_ = std::make_unique<WebSocketMetrics>(without_labels);
   adapter_info_ = std::make_unique<AdapterInfo>(registry_.get(), options_.num_engines);
   http_ = std::unique_ptr<HttpFamilies>(
       new HttpFamilies{prometheus::BuildCounter()
@@ -446,31 +449,9 @@ void Metrics::RecordSleepLevel(int engine_index, std::optional<int64_t> level) {
   SetSleepLevel(&engine(engine_index), level);
 }
 
-namespace {
-
-prometheus::Gauge& SleepOperationsInFlight(prometheus::Registry* registry,
-                                           const std::string& operation) {
-  return prometheus::BuildGauge()
-      .Name("vllm:sleep_mode_operations_in_flight")
-      .Help("Sleep and wake calls under way.")
-      .Register(*registry)
-      .Add({{"operation", operation}});
-}
-
-}  // namespace
-
-void Metrics::BeginSleepOperation(const std::string& operation) {
-  SleepOperationsInFlight(registry_.get(), operation).Increment();
-}
-
-void Metrics::EndSleepOperation(const std::string& operation, double seconds) {
-  SleepOperationsInFlight(registry_.get(), operation).Decrement();
-  prometheus::BuildHistogram()
-      .Name("vllm:sleep_mode_operation_duration_seconds")
-      .Help("Duration of sleep and wake calls.")
-      .Register(*registry_)
-      .Add({{"operation", operation}}, Buckets{0.01, 0.1, 1, 10, 30, 60, 120, 300, 600})
-      .Observe(seconds);
+DevMetrics& Metrics::dev() {
+  CHECK(dev_ != nullptr);
+  return *dev_;
 }
 
 namespace {

@@ -41,6 +41,8 @@ enum class CacheSource { kDevice, kHost, kP2p, kDisk, kExternalUnspecified };
 enum class SleepState { kAwake, kWeightsOffloaded, kDiscardAll };
 enum class RejectionReason { kMaxNumQueuedReqs, kMaxNumQueuedTokens, kMaxTtft };
 enum class ExpiryStage { kQueue, kDecode };
+enum class SleepCall { kSleep, kReleaseKvCache, kWake };
+enum class WeightUpdate { kInit, kShutdown, kStart, kStartDraft, kUpdate, kFinish };
 enum class RequestType { kChatCompletions, kResponses, kOther };
 enum class ParserMode { kStreaming, kNonStreaming };
 enum class ParserOutcome { kToolCall, kNoToolCall };
@@ -56,6 +58,9 @@ constexpr Names5 kCacheSources = {"device", "host", "p2p", "disk", "external_uns
 constexpr Names3 kSleepStates = {"awake", "weights_offloaded", "discard_all"};
 constexpr Names3 kRejectionReasons = {"max_num_queued_reqs", "max_num_queued_tokens", "max_ttft"};
 constexpr Names2 kExpiryStages = {"queue", "decode"};
+constexpr Names3 kSleepCalls = {"sleep", "release_kv_cache_memory", "wake"};
+constexpr std::array<std::string_view, 6> kWeightUpdates = {"init",        "shutdown", "start",
+                                                            "start_draft", "update",   "finish"};
 constexpr Names3 kRequestTypes = {"chat_completions", "responses", "other"};
 constexpr Names2 kParserModes = {"streaming", "non_streaming"};
 constexpr std::array<std::string_view, 4> kSpanOutcomes = {"exported", "queue_full", "refused",
@@ -178,6 +183,25 @@ struct FrontendMetrics {
   LabelledSet<Counter, SpanOutcome, 4> trace_spans{in, "tandem:trace_spans_total", "Spans of traces, by what became of them; queue_full, refused and undelivered ones are lost.", "outcome", kSpanOutcomes};
   Counter requests_moved{in, "tandem:requests_moved_total", "Requests that moved to an engine which took over from theirs."};
 };
+
+// Series of the routes that --server-dev-mode adds.
+struct DevMetrics {
+  explicit DevMetrics(const MetricScope& scope) : in(scope) {}
+  const MetricScope in;
+  LabelledSet<Gauge, SleepCall, 3> sleep_calls_in_flight{in, "vllm:sleep_mode_operations_in_flight", "Sleep and wake calls under way.", "operation", kSleepCalls};
+  LabelledSet<Histogram, SleepCall, 3> sleep_call_duration{in, "vllm:sleep_mode_operation_duration_seconds", "Duration of sleep and wake calls.", "operation", kSleepCalls, DevCallBuckets()};
+  LabelledSet<Gauge, WeightUpdate, 6> weight_updates_in_flight{in, "vllm:rl_weight_update_operations_in_flight", "Weight updates under way. Always 0: tandem swap replaces weights.", "operation", kWeightUpdates};
+  LabelledSet<Histogram, WeightUpdate, 6> weight_update_duration{in, "vllm:rl_weight_update_operation_duration_seconds", "Duration of weight updates. There are none: tandem swap replaces weights.", "operation", kWeightUpdates, DevCallBuckets()};
+};
+
+// Series of vLLM's /v1/realtime. Always 0: there is no such route.
+struct WebSocketMetrics {
+  explicit WebSocketMetrics(const MetricScope& scope) : in(scope) {}
+  const MetricScope in;
+  Gauge connections_active{in, "vllm:websocket_connections_active", "Open WebSockets. Always 0: there is no /v1/realtime."};
+  Counter connections{in, "vllm:websocket_connections_total", "WebSockets opened. Always 0: there is no /v1/realtime."};
+  Histogram connection_duration{in, "vllm:websocket_connection_duration_seconds", "How long WebSockets were open. There are none: there is no /v1/realtime.", WebSocketBuckets()};
+};
 // clang-format on
 
 struct HttpSample {
@@ -195,6 +219,7 @@ struct MetricsOptions {
   int first_rank = 0;  // the label of the first engine
   int64_t max_model_len = 32768;
   bool kv_cache_metrics = false;  // whether the residency series exist
+  bool dev_mode = false;          // whether DevMetrics exist
   bool show_model_series = true;  // false: only the http_ and process_ series are shown
   bool show_hidden = false;       // retired names too (hidden_metrics.h)
   bool show_deprecated = true;    // names that will retire
@@ -227,6 +252,7 @@ class Metrics {
   // The label of an engine.
   int RankOf(int engine_index) const { return options_.first_rank + engine_index; }
   FrontendMetrics& frontend() { return *frontend_; }
+  DevMetrics& dev();  // REQUIRES: dev_mode
 
   // The model's length, once an engine has reported it. Any thread.
   void SetMaxModelLen(int64_t max_model_len) { max_model_len_ = max_model_len; }
@@ -242,9 +268,6 @@ class Metrics {
   // is a pause, in which none of the states is 1.
   void RecordSleepLevel(std::optional<int64_t> level);
   void RecordSleepLevel(int engine_index, std::optional<int64_t> level);
-  // A "sleep" or "wake" under way. Its series appear with the first, as vLLM's do.
-  void BeginSleepOperation(const std::string& operation);
-  void EndSleepOperation(const std::string& operation, double seconds);
   // vllm:cache_config_info, once the engine has reported it: a constant 1 with the facts as labels.
   // A restarted engine's facts replace the earlier ones. First shard.
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
@@ -265,6 +288,8 @@ class Metrics {
   std::vector<std::unique_ptr<EngineMetrics>> engines_;
   std::vector<std::unique_ptr<KvResidencyMetrics>> residency_;  // of each engine, or empty
   std::unique_ptr<FrontendMetrics> frontend_;
+  std::unique_ptr<DevMetrics> dev_;  // or null
+  std::unique_ptr<WebSocketMetrics> web_sockets_;
   std::vector<HitRateWindow> hit_rates_;          // of each engine; first shard
   std::vector<OffloadMetrics> offload_;           // of each engine
   std::vector<prometheus::Gauge*> cache_config_;  // of each engine, or null

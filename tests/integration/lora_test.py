@@ -350,6 +350,10 @@ class OverAMockEngine(unittest.TestCase):
             self.assertEqual(status, 400)
             self.assertIn("--enable-lora turns them on", json.loads(body)["error"]["message"])
             self.assertNotIn("vllm:lora_requests_info{", server.get("/metrics")[1].decode())
+        with Frontend("--lora-info-always") as server:
+            labels, value = series(server)
+            self.assertEqual(labels, {"max_lora": '"0"', "running_lora_adapters": '""', "waiting_lora_adapters": '""'})
+            self.assertAlmostEqual(value, time.time(), delta=LIMIT)
 
     def test_bodies_that_are_wrong(self):
         with Frontend("--enable-runtime-lora", engine=("--lora",)) as server:

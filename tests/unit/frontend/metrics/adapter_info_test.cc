@@ -47,6 +47,18 @@ TEST_CASE("lora_requests_info: there is none without adapters") {
   CHECK(Shown(metrics).empty());
 }
 
+TEST_CASE("lora_requests_info: it can be there without adapters, and is one series with them") {
+  Metrics metrics({.model_name = "m"});
+  AdapterInfo& info = metrics.adapter_info();
+  info.ShowAlways(1000);
+  CHECK(Shown(metrics) == Series{"0|| 1000"});
+  info.SetMaxLoras(0, 0, 1001);
+  info.Record(0, Report({}, {}), 1002);
+  CHECK(Shown(metrics) == Series{"0|| 1002"});
+  info.SetMaxLoras(0, 4, 1003);
+  CHECK(Shown(metrics) == Series{"4|| 1003"});
+}
+
 TEST_CASE("lora_requests_info: one series, with who runs, who waits, and when it was reported") {
   Metrics metrics({.model_name = "m"});
   AdapterInfo& info = metrics.adapter_info();
