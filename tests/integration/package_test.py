@@ -18,6 +18,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
+import systemd_machine
 from pair import ROOT, wait_for
 
 WANTED = os.environ.get("TANDEM_PACKAGES", "")
@@ -128,9 +129,12 @@ class Package(unittest.TestCase):
 
             def ask(method, path, body=None):
                 connection = http.client.HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=LIMIT)
-                connection.request(method, path, body, {"Content-Type": "application/json"})
-                reply = connection.getresponse()
-                return reply.status, reply.read()
+                try:
+                    connection.request(method, path, body, {"Content-Type": "application/json"})
+                    reply = connection.getresponse()
+                    return reply.status, reply.read()
+                finally:
+                    connection.close()
             wait_for(lambda: ask("GET", "/ready")[0] == 200, "it is ready")
             status, body = ask("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 5}))
             self.assertEqual(status, 200, body)
@@ -188,6 +192,37 @@ class Package(unittest.TestCase):
         words = json.loads(steps["ENTRYPOINT"]) + json.loads(steps["CMD"])
         self.assertEqual(steps["USER"], "tandem")
         self.serves([*words, "--port", "0", "--port-file", "/run/tandem/port", "--kv-cache-memory-bytes", "32M"])
+
+    def test_4_its_units_start_under_systemd(self):
+        reason = systemd_machine.why_not()
+        if reason:
+            self.skipTest(reason)
+        path = self.root / "etc/tandem/tandem.env"
+        default = path.read_text()
+        self.addCleanup(path.write_text, default)
+        path.write_text(default + "TANDEM_FRONTEND_ARGS=--host 127.0.0.1 --port 0 --port-file /run/tandem/port\n"
+                        "TANDEM_ENGINE_ARGS=--kv-cache-memory-bytes 32M\n")
+        machine = systemd_machine.InstalledMachine(self.root)
+        try:
+            self.enterContext(machine)
+        except OSError as error:
+            self.skipTest(str(error))
+        units = ("tandem-frontend", "tandem-engine-core")
+        for unit in units:  # there is no journal
+            machine.write(f"/run/units/{unit}.service.d/test.conf",
+                          f"[Service]\nStandardOutput=append:/var/log/{unit}\nStandardError=append:/var/log/{unit}\n")
+        machine.run("systemctl", "daemon-reload")
+        started = machine.run("systemctl", "start", "tandem-frontend", check=False)
+        self.assertEqual(started.returncode, 0, [started.stderr, *(machine.read(f"/var/log/{unit}") for unit in units)])
+        connection = http.client.HTTPConnection("127.0.0.1", int(machine.read("/run/tandem/port")), timeout=LIMIT)
+        connection.request("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 5}),
+                           {"Content-Type": "application/json"})
+        self.assertEqual(json.loads(connection.getresponse().read())["usage"]["completion_tokens"], 5)
+        connection.close()
+        machine.run("systemctl", "stop", "tandem-frontend")
+        for unit in units:
+            wait_for(lambda: machine.show(unit, "ActiveState") == "inactive", f"{unit} has stopped")
+            self.assertEqual(machine.show(unit, "Result"), "success")
 
     def test_5_symbols_belong_to_the_programs(self):
         shutil.copy(self.symbols, self.root / "tmp/symbols.deb")

@@ -48,6 +48,32 @@ export SYSTEMD_GENERATOR_PATH=/run/none SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/
 exec "$SYSTEMD" --system --unit=multi-user.target
 """
 
+# $1: a Debian with systemd and with what is to be tried, installed. Its root is the machine's; of its units only the
+# targets and ours are known.
+BOOT_ROOT = r"""
+set -eu
+mount --make-rprivate /
+mount --bind "$1" "$1"
+cd "$1"
+mount -t proc proc proc
+mount --bind proc/sys proc/sys
+mount -o remount,bind,ro proc/sys
+mount --rbind /dev dev
+mount -t tmpfs -o mode=755 tmpfs run
+mount -t tmpfs -o mode=755 tmpfs sys
+mkdir -p run/lock run/none run/units sys/fs/cgroup
+mount -t cgroup2 cgroup2 sys/fs/cgroup
+for target in $TARGETS; do cp "usr/lib/systemd/system/$target.target" run/units; done
+cp usr/lib/systemd/system/tandem-* run/units
+pivot_root . .
+umount -l .
+cd /
+mount --make-rshared /
+export container=tandem SYSTEMD_UNIT_PATH=/run/units
+export SYSTEMD_GENERATOR_PATH=/run/none SYSTEMD_ENVIRONMENT_GENERATOR_PATH=/run/none
+exec "$SYSTEMD" --system --unit=multi-user.target
+"""
+
 
 def cgroup2():
     """Where cgroup2 is mounted; None if nowhere."""
@@ -93,16 +119,21 @@ class Machine:
             raise
         return self
 
-    def start(self):
+    def boot(self):
+        """The script that boots it, and its argument."""
         stage = self.folder.name + "/stage"
         subprocess.run(["cmake", "--install", self.build, "--prefix", PREFIX], check=True, stdout=subprocess.DEVNULL,
                        env={**os.environ, "DESTDIR": stage})
+        return BOOT, stage
+
+    def start(self):
+        script, argument = self.boot()
         self.cgroup.mkdir()
         with open(self.boot_log, "wb") as log:
             self.outer = subprocess.Popen(
                 ["sh", "-c", 'echo $$ > "$0/cgroup.procs" && exec "$@"', self.cgroup,
                  "unshare", "--pid", "--fork", "--kill-child", "--mount", "--cgroup", "--uts", "--ipc",
-                 "sh", "-c", BOOT, "boot", stage],
+                 "sh", "-c", script, "boot", argument],
                 stdout=log, stderr=log, env={"PATH": PATH, "TARGETS": " ".join(TARGETS), "SYSTEMD": SYSTEMD,
                                          "PREFIX": PREFIX})
         pair.wait_for(self.is_up, "a systemd that responds")
@@ -147,3 +178,14 @@ class Machine:
 
     def is_empty(self):
         return "populated 0" in (self.cgroup / "cgroup.events").read_text()
+
+
+class InstalledMachine(Machine):
+    """One whose root is a folder: what is written stays there."""
+
+    def __init__(self, root):
+        super().__init__(build=None)
+        self.root = root
+
+    def boot(self):
+        return BOOT_ROOT, str(self.root)
