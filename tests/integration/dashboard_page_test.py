@@ -16,6 +16,8 @@ from pair import Pair, wait_for
 
 SCREENSHOTS = os.environ.get("TANDEM_SCREENSHOTS")
 KEY = "k3y"
+WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": {
+    "type": "object", "properties": {"city": {"type": "string"}}}}}
 HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 
 
@@ -92,7 +94,7 @@ class Page(unittest.TestCase):
                 "return engineCard({kv_cache_usage: arguments[0], status: 'ready'}).querySelectorAll('i.used').length", usage)
             self.assertEqual(found, cells)
 
-    def test_3_the_playground_streams_an_answer_and_obeys_a_schema(self):
+    def test_3_the_playground_streams_and_has_schemas_and_tools(self):
         self.browser.type("#ask-text", "Hello!")
         self.browser.click("#send")
         wait_for(lambda: "ended by stop" in self.browser.text("#talk"), "an answer")
@@ -105,6 +107,15 @@ class Page(unittest.TestCase):
             wait_for(lambda: self.browser.text("#talk").count("ended by") == 2, "a second answer")
             answer = self.browser.run("return talk[talk.length - 1].content")
             self.assertIsInstance(json.loads(answer)["ok"], bool)
+        self.browser.click("#clear")
+        self.browser.run("document.querySelector('#ask-schema').value = ''")
+        self.browser.run("document.querySelector('#ask-temperature').value = '0'")
+        self.browser.run("document.querySelector('#ask-tools').value = arguments[0]", json.dumps([WEATHER]))
+        self.browser.type("#ask-text", "What is the weather in Paris?")
+        self.browser.click("#send")
+        wait_for(lambda: "ended by tool_calls" in self.browser.text("#talk"), "a call")
+        self.assertEqual(self.browser.text("#talk code"), 'get_weather({"city": "Paris"})')
+        self.browser.run("document.querySelector('#ask-tools').value = ''")
         self.browser.run("document.querySelector('#ask-schema').value = '{'")
         self.browser.type("#ask-text", "again")
         self.browser.click("#send")
