@@ -107,8 +107,8 @@ tandem_test(property_cuda_models LABEL property TIMEOUT 300
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
        tests/support tests/support/files)
 tandem_test(property_batch_invariance LABEL property TIMEOUT 300
-  SRCS property/batch_invariance_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files)
+  SRCS property/batch_invariance_test.cc support/engine_driver.cc support/made_weights.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/gzip nlohmann_json::nlohmann_json)
 tandem_test(property_adapters LABEL property TIMEOUT 300
   SRCS property/adapters_test.cc support/engine_driver.cc
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/files)

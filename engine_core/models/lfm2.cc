@@ -1,9 +1,11 @@
-// LFM2: short convolutions in the place of attention in most layers.
-// Source: Liquid AI 2025; HF's Lfm2ForCausalLM.
+// LFM2: short convolutions in the place of attention in most layers; dense, or with a mixture
+// chosen by sigmoids after the first layers. Source: Liquid AI 2025; HF's Lfm2ForCausalLM and
+// Lfm2MoeForCausalLM.
 
 #include <utility>
 
 #include "engine_core/models/mixed_layer.h"
+#include "engine_core/models/moe.h"
 
 namespace tandem {
 namespace {
@@ -41,10 +43,20 @@ StatusOr<MlpLayer> LoadLfm2Mlp(const LoadContext& context, const LayerPlace& pla
   return layer;
 }
 
+MoeShape ShapeOf(const ModelConfig& config) {
+  return MixtureShape(config, GroupedSigmoids(config));
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<Stage>> LoadLfm2(const LoadContext& context) {
+  const MoeNames names = {.block = "feed_forward",
+                          .gate = "w1",
+                          .up = "w3",
+                          .down = "w2",
+                          .router_bias = "expert_bias"};
   DecoderOptions options;
+  if (context.config.num_experts > 0) options.mixture = ShapeOf(context.config);
   options.final_norm = "model.embedding_norm";
   return Stage::Load(
       context, std::move(options),
@@ -58,7 +70,11 @@ StatusOr<std::unique_ptr<Stage>> LoadLfm2(const LoadContext& context) {
         } else {
           ASSIGN_OR_RETURN(layer->mixer, LoadLfm2Attention(context, place));
         }
-        ASSIGN_OR_RETURN(layer->mlp, LoadLfm2Mlp(context, place));
+        if (context.config.IsMixture(place.idx)) {
+          ASSIGN_OR_RETURN(layer->mlp, LoadMoe(context, place, names, ShapeOf(context.config)));
+        } else {
+          ASSIGN_OR_RETURN(layer->mlp, LoadLfm2Mlp(context, place));
+        }
         return std::unique_ptr<Layer>(std::move(layer));
       });
 }

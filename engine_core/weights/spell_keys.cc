@@ -146,6 +146,15 @@ Status SpellHunyuanMoe(Json* keys) {
   return OkStatus();
 }
 
+// Layers after the first num_dense_layers have experts.
+Status SpellLfm2Moe(Json* keys) {
+  CopyKeys(keys, {{"norm_eps", "rms_norm_eps"},
+                  {"tie_embedding", "tie_word_embeddings"},
+                  {"num_experts", "n_routed_experts"},
+                  {"num_dense_layers", "first_k_dense_replace"}});
+  return OkStatus();
+}
+
 // intermediate_size is that of an expert; 0 for the shared one: there is none.
 Status SpellGraniteMoe(Json* keys) {
   CopyKeys(keys, {{"intermediate_size", "moe_intermediate_size"}});

@@ -12,6 +12,7 @@ namespace tandem {
 
 Status SpellKimi(nlohmann::json* keys);
 Status SpellLfm2(nlohmann::json* keys);
+Status SpellLfm2Moe(nlohmann::json* keys);
 Status SpellHunyuanMoe(nlohmann::json* keys);
 Status SpellGraniteMoe(nlohmann::json* keys);
 Status SpellGraniteHybrid(nlohmann::json* keys);

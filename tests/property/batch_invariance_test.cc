@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,8 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/files/temp_folder.h"
+#include "tests/support/gzip/gzip_lines.h"
+#include "tests/support/made_weights.h"
 #include "tests/support/state_models.h"
 
 #include <catch2/catch.hpp>
@@ -235,6 +238,25 @@ TEST_CASE("batch invariance: states of scans, with made up weights") {
     CheckInvariance(options, seed, 2);
     seed += 50;
   }
+}
+
+TEST_CASE("batch invariance: the models of golden_made_models") {
+  const auto models = ReadGzipJson(TANDEM_GOLDEN_DIR "/made_models/models.json");
+  const auto weights = MakeMadeWeights(models["seed"]);
+  uint64_t seed = 1800;
+  Seen seen;
+  for (const auto& model : models["cases"]) {
+    CAPTURE(model["name"].get<std::string>());
+    const TempFolder folder;
+    folder.Write("config.json", model["config"].dump());
+    for (const DType dtype : {DType::kBf16, DType::kF32}) {
+      EngineDriverOptions options = BaseOptions("", dtype, false);
+      options.model_dir = folder.path();
+      options.weights = weights.get();
+      seen.Add(RunSeeds(options, seed++, 1, kMaxModelLen / 32 + 4, {}, 250));
+    }
+  }
+  seen.Check();
 }
 
 // With made-up weights. Windows in the layers 0, 2 and 4.

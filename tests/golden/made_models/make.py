@@ -81,6 +81,7 @@ def case(architecture, keys, fill=None, renames=(), name=None, hf=None):
 
 CASES = [
     case("ArceeForCausalLM", BASE | dict(hidden_act="relu2", rms_norm_eps=1e-5)),
+    case("CohereForCausalLM", BASE | dict(layer_norm_eps=1e-5, logit_scale=0.5, tie_word_embeddings=True)),
     case("CwmForCausalLM", BASE | dict(
         head_dim=16, sliding_window=16, layer_types=["full_attention", "sliding_attention", "sliding_attention"],
         rope_parameters=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, rope_theta=10000.0,
@@ -96,6 +97,10 @@ CASES = [
     case("HunYuanMoEV1ForCausalLM", BASE | dict(
         head_dim=16, num_experts=6, moe_topk=[2, 2, 2], num_shared_expert=[1, 1, 1], rope_theta=10000.0,
         tie_word_embeddings=True), experts(), hf=dict(moe_topk=2)),
+    case("Lfm2MoeForCausalLM", BASE | dict(
+        norm_eps=1e-5, conv_L_cache=3, layer_types=["conv", "full_attention", "conv"], num_dense_layers=1, num_experts=6,
+        num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, use_expert_bias=True,
+        routed_scaling_factor=1.5, rope_theta=1000000.0, tie_word_embeddings=True), experts("w3", "w1", "w2")),
     case("Qwen2MoeForCausalLM", BASE | dict(
         num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48,
         norm_topk_prob=False, mlp_only_layers=[1], use_sliding_window=False), experts()),
@@ -112,8 +117,12 @@ def fill_weights(model, spec):
         shape = tuple(old.shape)
         if stored == "lm_head.weight" and tied:
             continue
-        is_stack = len(shape) == 3 and shape[1] > 1
-        new = spec["fill"](stored, shape) if is_stack else made(stored, shape)
+        if len(shape) == 3 and shape[1] == 1:  # a convolution, whose channels are read one by one
+            new = stacked(stored, shape)
+        elif len(shape) == 3:
+            new = spec["fill"](stored, shape)
+        else:
+            new = made(stored, shape)
         assert new.shape == old.shape, (name, new.shape, old.shape)
         old.copy_(new)
 

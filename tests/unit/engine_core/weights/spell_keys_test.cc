@@ -194,5 +194,21 @@ TEST_CASE("spelled keys: Granite 3's experts, with a shared MLP or without") {
   CHECK(Parse(json)->IsMixture(0));
 }
 
+TEST_CASE("spelled keys: LFM2 has experts after its dense layers") {
+  Json json = Minimal("Lfm2MoeForCausalLM", 3);
+  json.update({{"layer_types", {"conv", "full_attention", "conv"}},
+               {"num_dense_layers", 1},
+               {"num_experts", 8},
+               {"norm_eps", 1e-4}});
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->recurrent.layers == std::vector<bool>{true, false, true});
+  CHECK(config->mixture_layers == std::vector<bool>{false, true, true});
+  CHECK(config->num_experts == 8);
+  CHECK(config->rms_norm_eps == 1e-4);
+  CHECK(config->tie_word_embeddings);
+  CHECK_THAT(Refusal(json, "use_expert_bias", false), Contains("use_expert_bias"));
+}
+
 }  // namespace
 }  // namespace tandem
