@@ -39,6 +39,10 @@ constexpr char kGpt4oSplit[] =
 #undef UPPER
 #undef LOWER
 #undef CONTRACTION
+// Qwen's with marks that stay with their letters.
+constexpr char kQwen35Split[] =
+    R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}|)"
+    R"( ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 constexpr char kDeepseekSplit[] =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
@@ -55,18 +59,19 @@ const std::vector<SplitRow>& Splits() {
       {.names = {"gpt-2", "phi-2", "jina-es", "jina-de", "mpt", "olmo", "gigachat",
                  "granite-docling"},
        .patterns = {kGpt2Split}},
-      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "pixtral"},
+      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "lfm2", "pixtral"},
        .patterns = {kLlama3Split},
        .ignore_merges = true,
        .add_bos = true},
-      {.names = {"dbrx", "smaug-bpe", "chatglm-bpe", "glm4"}, .patterns = {kLlama3Split}},
+      {.names = {"dbrx", "smaug-bpe", "chatglm-bpe", "glm4", "glm5"}, .patterns = {kLlama3Split}},
       {.names = {"qwen2", "stablelm2", "deepseek-r1-qwen", "megrez", "hunyuan"},
        .patterns = {kQwenSplit}},
+      {.names = {"qwen35"}, .patterns = {kQwen35Split}},
       {.names = {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone"},
        .patterns = {R"(\p{N})", kGpt2Split}},
       {.names = {"tekken"}, .patterns = {kTekkenSplit}, .ignore_merges = true, .add_bos = true},
-      {.names = {"gpt-4o", "llama4"}, .patterns = {kGpt4oSplit}},
-      {.names = {"deepseek-v3"},
+      {.names = {"gpt-4o", "llama4", "minimax-m2"}, .patterns = {kGpt4oSplit}},
+      {.names = {"deepseek-v3", "hunyuan-dense"},
        .patterns = {R"(\p{N}{1,3})", R"([一-龥぀-ゟ゠-ヿ]+)", kDeepseekSplit}},
   };
   return rows;

@@ -48,6 +48,8 @@ TEST_CASE("GGUF tokenizer: byte-level BPE cuts text as its name says") {
   CHECK(Encode(with("gpt-2"), "ab a12") == Ids{6, 7, 8});
   CHECK(Encode(with("qwen2"), "ab a12") == Ids{6, 7, 3, 4});
   CHECK(Encode(with("starcoder"), "ab a12") == Ids{6, 7, 3, 4});
+  CHECK(Encode(with("qwen35"), "ab a12") == Ids{6, 7, 3, 4});
+  CHECK(Encode(with("lfm2"), "ab a12") == Ids{6, 7, 8});
   CHECK(Encode(with("llama-bpe"), "12<end>b[tool]") == Ids{8, 9, 1, 10});
   CHECK_THAT(RefusalOf(with("klingon")),
              Contains("tokenizer.ggml.pre \"klingon\" is not supported; supported: gpt-2,"));
