@@ -54,8 +54,15 @@ Blocks DeltaGateBlocks(const LoadContext& context, const std::string& prefix) {
   const std::string merged = prefix + ".in_proj_ba";
   Blocks blocks;
   if (!context.weights.Has(merged + ".weight")) {
-    blocks.push_back({.name = prefix + ".in_proj_b", .rows = heads, .columns = hidden});
-    blocks.push_back({.name = prefix + ".in_proj_a", .rows = heads, .columns = hidden});
+    const int64_t of_group = heads / shape.num_groups;
+    for (int64_t first = 0; first < heads; first += of_group) {
+      for (const char* name : {".in_proj_b", ".in_proj_a"}) {
+        blocks.push_back({.name = prefix + name,
+                          .rows = heads,
+                          .columns = hidden,
+                          .row_slice = Slice{first, of_group}});
+      }
+    }
     return blocks;
   }
   const int64_t own = heads / shape.num_key_heads;
@@ -310,14 +317,24 @@ Tensor RecurrentMixer::RunDelta(const RecurrentLayer& layer, const Tensor& in, c
   } else {
     gate = in.Columns(shape_.channels(), shape_.value_size());
   }
-  ops_->DeltaRule(values, convolved, gates,
-                  {.num_key_heads = shape_.num_key_heads,
-                   .num_value_heads = heads,
-                   .key_dim = shape_.key_dim,
-                   .value_dim = dim,
-                   .a_log = layer.a_log,
-                   .dt_bias = layer.dt_bias},
-                  {.kv = kv, .offset = shape_.conv_state_size()}, plan);
+  // Each group of value heads by itself; after the first one they take its place after the keys.
+  const int64_t keys = 2 * shape_.key_size(), own = heads / shape_.num_groups, size = own * dim;
+  const int64_t num_gates = gates.shape[1] / shape_.num_groups;
+  const int64_t num_decays = layer.dt_bias.view().rows() / shape_.num_groups;
+  for (int64_t g = 0; g < shape_.num_groups; ++g) {
+    if (g > 0)
+      ops_->Convert(convolved.Columns(keys, size), convolved.Columns(keys + g * size, size));
+    ops_->DeltaRule(values.Columns(g * size, size), convolved.Columns(0, keys + size),
+                    gates.Columns(g * num_gates, num_gates),
+                    {.num_key_heads = shape_.num_key_heads,
+                     .num_value_heads = own,
+                     .key_dim = shape_.key_dim,
+                     .value_dim = dim,
+                     .a_log = layer.a_log.view().Rows(g * own, own),
+                     .dt_bias = layer.dt_bias.view().Rows(g * num_decays, num_decays)},
+                    {.kv = kv, .offset = shape_.conv_state_size() + g * size * shape_.key_dim},
+                    plan);
+  }
   ops_->GatedNorm(values, values, gate,
                   {.weight = layer.norm,
                    .group_size = dim,
