@@ -2,7 +2,7 @@
 tandem_test(unit_weights LABEL unit
   SRCS unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/stored_matrix_test.cc
        unit/engine_core/weights/model_config_test.cc unit/engine_core/weights/quantized_test.cc
-       unit/engine_core/weights/spell_keys_test.cc
+       unit/engine_core/weights/spell_keys_test.cc unit/engine_core/weights/gguf_layers_test.cc
   DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(unit_sampling LABEL unit
   SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc

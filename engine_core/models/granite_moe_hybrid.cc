@@ -39,10 +39,10 @@ StatusOr<std::unique_ptr<Layer>> LoadLayer(const LoadContext& context, const Lay
     ASSIGN_OR_RETURN(layer->mlp,
                      LoadMoe(context, place, Names(), ShapeOf(config), ExpertLayout::kStacked));
   } else {
-    const std::string shared = prefix + ".shared_mlp";
+    const bool is_plain = context.weights.Has(prefix + ".mlp.gate_proj.weight");  // in GGUF files
     ASSIGN_OR_RETURN(layer->mlp,
-                     LoadMergedMlp(context, shared + ".input_linear", shared + ".output_linear",
-                                   config.intermediate_size));
+                     LoadGraniteMlp(context, prefix + (is_plain ? ".mlp" : ".shared_mlp"),
+                                    config.intermediate_size));
   }
   return std::unique_ptr<Layer>(std::move(layer));
 }

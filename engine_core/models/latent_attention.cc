@@ -44,6 +44,26 @@ StatusOr<std::unique_ptr<PackedMatrix>> LoadTransposed(const LoadContext& contex
   });
 }
 
+// GGUF files have both parts of each head as matrices of their own, that of the keys transposed.
+Status LoadHeadsApart(const LoadContext& context, const std::string& prefix, LatentLayer* layer) {
+  const LatentConfig& shape = context.config.latent;
+  const LinearOptions options = {.format = WeightFormat::kCompute,
+                                 .adapted_as = AdaptedAs::kNothing};
+  const Slice heads = context.heads().heads;
+  for (int64_t h = heads.begin; h < heads.end(); ++h) {
+    const auto load = [&](const char* name, int64_t rows, int64_t columns) {
+      const StoredMatrix part[] = {
+          {.name = prefix + name + std::to_string(h), .rows = rows, .columns = columns}};
+      return LoadLinear(context, part, options);
+    };
+    ASSIGN_OR_RETURN(LinearLayer keys, load("k_b_proj.", shape.kv_rank, shape.nope_dim));
+    ASSIGN_OR_RETURN(LinearLayer values, load("v_b_proj.", shape.value_dim, shape.kv_rank));
+    layer->keys.push_back(std::move(keys.weight));
+    layer->values.push_back(std::move(values.weight));
+  }
+  return OkStatus();
+}
+
 // kv_b_proj of the rank's heads: [k | v] rows of each. Always packed as numbers: each part is small
 // and multiplies what is no row of activations of the checkpoint's scheme.
 Status LoadHeads(const LoadContext& context, const std::string& name, LatentLayer* layer) {
@@ -100,7 +120,9 @@ StatusOr<LatentLayer> LoadLatentLayer(const LoadContext& context, const LayerPla
   }
   ASSIGN_OR_RETURN(layer.latent_norm,
                    LoadVector(context, prefix + "kv_a_layernorm.weight", shape.kv_rank));
-  RETURN_IF_ERROR(LoadHeads(context, prefix + "kv_b_proj", &layer));
+  RETURN_IF_ERROR(context.weights.Has(prefix + "k_b_proj.0.weight")
+                      ? LoadHeadsApart(context, prefix, &layer)
+                      : LoadHeads(context, prefix + "kv_b_proj", &layer));
   const StoredMatrix out[] = {
       block("o_proj", hidden, config.num_heads * shape.value_dim, context.share.Of(hidden))};
   ASSIGN_OR_RETURN(layer.out, LoadLinear(context, out));

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine_core/models/granite.h"
 #include "engine_core/models/llama.h"
 #include "engine_core/models/load_packed.h"
 #include "engine_core/models/mixed_layer.h"
@@ -154,8 +155,7 @@ StatusOr<MlpLayer> LoadShared(const LoadContext& context, const LayerPlace& plac
                               const MoeShape& shape, ExpertLayout layout) {
   const int64_t inner = shape.shared_intermediate_size;
   if (layout == ExpertLayout::kStacked) {
-    const std::string shared = place.prefix + "." + names.shared;
-    return LoadMergedMlp(context, shared + ".input_linear", shared + ".output_linear", inner);
+    return LoadGraniteMlp(context, place.prefix + "." + names.shared, inner);
   }
   const std::string shared = block + "." + names.shared;
   if (shape.has_gate) return LoadGatedMlp(context, shared, inner);
@@ -188,11 +188,9 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
   const std::string own = names.block.empty() ? place.prefix : place.prefix + "." + names.block;
   const std::string renamed = names.block.empty() ? place.prefix : place.prefix + ".mlp";
   const std::string stack = (is_named ? renamed : own) + ".experts";
-  // Of experts that are stored in pairs GGUF files have each matrix apart.
-  const bool is_stacked = is_named
-                              ? context.weights.Has(stack + ".gate_up_proj")
-                              : layout != ExpertLayout::kTransposedPairs ||
-                                    !context.weights.Has(stack + ".0." + names.gate + ".weight");
+  // GGUF files have each matrix apart, whatever the layout is.
+  const bool is_stacked = is_named ? context.weights.Has(stack + ".gate_up_proj")
+                                   : !context.weights.Has(stack + ".0." + names.gate + ".weight");
   const bool has_biases = layout == ExpertLayout::kTransposedPairs;
   const std::string block = is_stacked && is_named ? renamed : own;
   StackNames stacks = {stack + ".gate_up_proj", stack + ".down_proj"};

@@ -1,11 +1,14 @@
 #include "engine_core/weights/gguf_config.h"
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "engine_core/weights/gguf_architectures.h"
+#include "engine_core/weights/gguf_layers.h"
 #include "engine_core/weights/json_file.h"
 #include "gguf/end_tokens.h"
 #include "kernels/block_format.h"
@@ -16,21 +19,14 @@ namespace {
 
 using Json = nlohmann::json;
 
-// A key, without the architecture before it, and config.json's name for it.
-struct KeyRow {
-  std::string_view gguf;
-  const char* hf;
-  bool is_number = false;  // else an integer
-};
-constexpr KeyRow kKeys[] = {
-    {"block_count", "num_hidden_layers"},
+constexpr GgufKey kKeys[] = {
     {"context_length", "max_position_embeddings"},
     {"embedding_length", "hidden_size"},
     {"feed_forward_length", "intermediate_size"},
     {"attention.head_count", "num_attention_heads"},
     {"attention.head_count_kv", "num_key_value_heads"},
     {"attention.key_length", "head_dim"},
-    {"attention.layer_norm_epsilon", "layer_norm_epsilon", true},
+    {"attention.layer_norm_epsilon", "rms_norm_eps", true},
     {"attention.layer_norm_rms_epsilon", "rms_norm_eps", true},
     {"attention.sliding_window", "sliding_window"},
     {"attn_logit_softcapping", "attn_logit_softcapping", true},
@@ -38,22 +34,15 @@ constexpr KeyRow kKeys[] = {
     {"rope.freq_base", "rope_theta", true},
     {"rope.freq_base_swa", "rope_local_base_freq", true},
     {"expert_count", "num_local_experts"},
+    {"expert_count", "n_routed_experts"},
     {"expert_used_count", "num_experts_per_tok"},
     {"expert_feed_forward_length", "moe_intermediate_size"},
 };
 
-constexpr KeyRow kPatternKey = {"attention.sliding_window_pattern", "sliding_window_pattern"};
-
-// Of Granite's multipliers.
-constexpr KeyRow kGraniteKeys[] = {
-    {"attention.scale", "attention_multiplier", true},
-    {"embedding_scale", "embedding_multiplier", true},
-    {"residual_scale", "residual_multiplier", true},
-    {"logit_scale", "logits_scaling", true},
-};
+constexpr GgufKey kPatternKey = {"attention.sliding_window_pattern", "sliding_window_pattern"};
 
 // Of rope.scaling.
-constexpr KeyRow kScalingKeys[] = {
+constexpr GgufKey kScalingKeys[] = {
     {"factor", "factor", true},
     {"original_context_length", "original_max_position_embeddings"},
     {"attn_factor", "attention_factor", true},
@@ -62,10 +51,16 @@ constexpr KeyRow kScalingKeys[] = {
     {"yarn_beta_slow", "beta_slow", true},
 };
 
-Status CopyKey(const GgufMetadata& metadata, const std::string& key, const KeyRow& row,
+// An array has a number for each layer, 0 where the layer has no such part: the largest counts.
+Status CopyKey(const GgufMetadata& metadata, const std::string& key, const GgufKey& row,
                Json* config) {
-  if (!metadata.Has(key)) return OkStatus();
-  if (row.is_number) {
+  const auto found = metadata.values().find(key);
+  if (found == metadata.values().end()) return OkStatus();
+  if (found->second.is_array) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, metadata.Integers(key));
+    const auto largest = std::max_element(numbers.begin(), numbers.end());
+    (*config)[row.hf] = largest == numbers.end() ? 0 : *largest;
+  } else if (row.is_number) {
     ASSIGN_OR_RETURN((*config)[row.hf], metadata.Number(key, 0));
   } else {
     ASSIGN_OR_RETURN((*config)[row.hf], metadata.Integer(key, 0));
@@ -133,19 +128,46 @@ Status AddRope(const GgufFile& file, const std::string& prefix, Json* config) {
   config->erase("rope_scaling");
   ASSIGN_OR_RETURN(const std::string_view type, metadata.String(prefix + "rope.scaling.type", ""));
   if (!type.empty() && type != "none") scaling["type"] = std::string(type);
-  for (const KeyRow& row : kScalingKeys) {
+  for (const GgufKey& row : kScalingKeys) {
     RETURN_IF_ERROR(
         CopyKey(metadata, prefix + "rope.scaling." + std::string(row.gguf), row, &scaling));
+  }
+  // DeepSeek's factor of the scores, of which both parts are equal.
+  const std::string factor = prefix + "rope.scaling.yarn_log_multiplier";
+  if (metadata.Has(factor)) {
+    ASSIGN_OR_RETURN(const double tenth, metadata.Number(factor, 0));
+    scaling["mscale"] = scaling["mscale_all_dim"] = 10 * tenth;
   }
   RETURN_IF_ERROR(AddRopeFactors(file, config, &scaling));
   if (scaling.contains("type")) (*config)["rope_scaling"] = scaling;
   return OkStatus();
 }
 
-// head_dim and what of it RoPE turns.
+// Gemma 4's: where a layer sees all keys, a part of the frequencies turns, and the others are
+// divided by so much that they do not.
+Status AddTwoRopes(const GgufFile& file, Json* config) {
+  constexpr const char* kFactors = "rope_freqs.weight";
+  double turning = 1;
+  if (file.Find(kFactors) != nullptr) {
+    ASSIGN_OR_RETURN(const Json factors, ReadFactors(file, kFactors));
+    const auto num_turning = std::count(factors.begin(), factors.end(), 1);
+    turning = static_cast<double>(num_turning) / std::max(1.0, static_cast<double>(factors.size()));
+  }
+  (*config)["rope_parameters"] = {
+      {"full_attention",
+       {{"rope_type", "proportional"},
+        {"rope_theta", config->value("rope_theta", 1e6)},
+        {"partial_rotary_factor", turning}}},
+      {"sliding_attention", {{"rope_theta", config->value("rope_local_base_freq", 1e4)}}}};
+  config->erase("partial_rotary_factor");
+  return OkStatus();
+}
+
+// head_dim and what of it RoPE turns. There may be no attention at all.
 Status AddHeads(const GgufMetadata& metadata, const std::string& prefix, Json* config) {
   ASSIGN_OR_RETURN(const int64_t hidden, metadata.Integer(prefix + "embedding_length", 0));
   ASSIGN_OR_RETURN(const int64_t heads, metadata.Integer(prefix + "attention.head_count", 0));
+  if (hidden > 0 && heads == 0 && metadata.Has(prefix + "ssm.inner_size")) return OkStatus();
   if (hidden < 1 || heads < 1) {
     return InvalidArgumentError("keys " + prefix + "embedding_length and " + prefix +
                                 "attention.head_count must be above 0");
@@ -166,6 +188,33 @@ Status AddHeads(const GgufMetadata& metadata, const std::string& prefix, Json* c
     (*config)["partial_rotary_factor"] =
         static_cast<double>(rotated) / static_cast<double>(key_length);
   }
+  return OkStatus();
+}
+
+// The sizes of latent attention: a head's own, beside those of the one key-value head that files
+// have instead of them since keys and values are stored apart.
+Status AddLatents(const GgufMetadata& metadata, const std::string& prefix, Json* config) {
+  constexpr GgufKey kLatentKeys[] = {{"attention.q_lora_rank", "q_lora_rank"},
+                                     {"attention.kv_lora_rank", "kv_lora_rank"},
+                                     {"attention.value_length", "v_head_dim"},
+                                     {"attention.value_length_mla", "v_head_dim"},
+                                     {"rope.dimension_count", "qk_rope_head_dim"}};
+  for (const GgufKey& row : kLatentKeys) {
+    RETURN_IF_ERROR(CopyKey(metadata, prefix + std::string(row.gguf), row, config));
+  }
+  ASSIGN_OR_RETURN(const int64_t cached, metadata.Integer(prefix + "attention.key_length", 0));
+  ASSIGN_OR_RETURN(const int64_t whole,
+                   metadata.Integer(prefix + "attention.key_length_mla", cached));
+  ASSIGN_OR_RETURN(const int64_t rotated, metadata.Integer(prefix + "rope.dimension_count", 0));
+  if (rotated < 1 || whole <= rotated) {
+    return InvalidArgumentError("key " + prefix + "attention.key_length_mla must be above " +
+                                prefix + "rope.dimension_count, and that above 0");
+  }
+  (*config)["qk_nope_head_dim"] = whole - rotated;
+  config->erase("head_dim");
+  config->erase("num_key_value_heads");
+  const bool has_groups = config->value("n_group", int64_t{1}) > 1;
+  (*config)["topk_method"] = has_groups ? "group_limited_greedy" : "greedy";
   return OkStatus();
 }
 
@@ -206,6 +255,37 @@ double MeanBits(const GgufFile& file, bool of_tables) {
   return weights > 0 ? bits / weights : 0;
 }
 
+// What HF's classes call the architecture.
+std::string HfName(const GgufFile& file, const GgufArchitecture& architecture, bool is_mixture,
+                   const Json& config) {
+  // OLMo 3 is OLMo 2 with windows.
+  if (architecture.name == "olmo2" && config.contains("sliding_window")) {
+    return "Olmo3ForCausalLM";
+  }
+  if (!is_mixture) return std::string(architecture.hf_name);
+  const bool has_bias = !architecture.hf_biased_mixture.empty() &&
+                        std::any_of(file.tensors().begin(), file.tensors().end(), [](auto& each) {
+                          return each.first.ends_with(".exp_probs_b.bias");
+                        });
+  return std::string(has_bias ? architecture.hf_biased_mixture : architecture.hf_mixture);
+}
+
+// Those of all architectures, then its own.
+Status AddKeys(const GgufMetadata& metadata, const GgufArchitecture& architecture,
+               const std::string& prefix, Json* config) {
+  for (const std::span<const GgufKey> keys : {std::span<const GgufKey>(kKeys), architecture.keys}) {
+    for (const GgufKey& row : keys) {
+      RETURN_IF_ERROR(CopyKey(metadata, prefix + std::string(row.gguf), row, config));
+    }
+  }
+  for (const auto& [gguf, hf] : {std::pair{"expert_weights_norm", "norm_topk_prob"},
+                                 std::pair{"use_parallel_residual", "use_parallel_residual"}}) {
+    if (!metadata.Has(prefix + gguf)) continue;
+    ASSIGN_OR_RETURN((*config)[hf], metadata.Bool(prefix + gguf, false));
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<std::string> GgufConfigJson(const GgufFile& file) {
@@ -213,29 +293,22 @@ StatusOr<std::string> GgufConfigJson(const GgufFile& file) {
   ASSIGN_OR_RETURN(const GgufArchitecture* architecture, FindGgufArchitecture(metadata));
   const std::string prefix = std::string(architecture->name) + ".";
   ASSIGN_OR_RETURN(Json config, ParseJsonObject(architecture->config));
-  for (const KeyRow& row : kKeys) {
-    RETURN_IF_ERROR(CopyKey(metadata, prefix + std::string(row.gguf), row, &config));
-  }
-  if (architecture->name == "granite") {
-    for (const KeyRow& row : kGraniteKeys) {
-      RETURN_IF_ERROR(CopyKey(metadata, prefix + std::string(row.gguf), row, &config));
-    }
-  }
+  RETURN_IF_ERROR(AddKeys(metadata, *architecture, prefix, &config));
   const bool is_mixture = config.value("num_local_experts", int64_t{0}) > 0;
   if (is_mixture && architecture->hf_mixture.empty()) {
     return UnimplementedError(prefix + "expert_count is not 0: mixtures of experts are not " +
                               "supported for " + std::string(architecture->name));
   }
   RETURN_IF_ERROR(AddWindows(metadata, prefix, &config));
-  // OLMo 3 is OLMo 2 with windows.
-  const bool is_olmo3 = architecture->name == "olmo2" && config.contains("sliding_window");
-  const std::string hf_name(is_olmo3     ? "Olmo3ForCausalLM"
-                            : is_mixture ? architecture->hf_mixture
-                                         : architecture->hf_name);
-  config["architectures"] = {hf_name};
-  if (!is_mixture) config.erase("num_local_experts");
-  RETURN_IF_ERROR(AddHeads(metadata, prefix, &config));
-  RETURN_IF_ERROR(AddRope(file, prefix, &config));
+  config["architectures"] = {HfName(file, *architecture, is_mixture, config)};
+  if (!is_mixture) {
+    for (const char* key : {"num_local_experts", "n_routed_experts"}) config.erase(key);
+  }
+  RETURN_IF_ERROR(architecture->has_latents ? AddLatents(metadata, prefix, &config)
+                                            : AddHeads(metadata, prefix, &config));
+  RETURN_IF_ERROR(AddLayers(file, *architecture, &config));
+  RETURN_IF_ERROR(architecture->name == "gemma4" ? AddTwoRopes(file, &config)
+                                                 : AddRope(file, prefix, &config));
   AddScoreScale(*architecture, &config);
   const GgufTensor* const embedding = file.Find("token_embd.weight");
   if (embedding == nullptr) return NotFoundError("tensor token_embd.weight is missing");
@@ -245,6 +318,7 @@ StatusOr<std::string> GgufConfigJson(const GgufFile& file) {
       !architecture->has_qkv_bias &&
       (file.Find("blk.0.attn_q.bias") != nullptr || file.Find("blk.0.attn_output.bias") != nullptr);
   config["mlp_bias"] = file.Find("blk.0.ffn_up.bias") != nullptr;
+  config["lm_head_bias"] = file.Find("output.bias") != nullptr;
   ASSIGN_OR_RETURN(config["eos_token_id"], GgufEndTokens(metadata));
   return config.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

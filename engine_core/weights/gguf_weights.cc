@@ -1,8 +1,10 @@
 #include "engine_core/weights/gguf_weights.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <functional>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <string>
@@ -44,6 +46,10 @@ struct Part {
   GgufTensorPlace place;
   std::vector<int64_t> shape;
   std::span<const std::byte> bytes;
+
+  int64_t num_elements() const {
+    return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+  }
 };
 
 class GgufWeights final : public Weights {
@@ -57,33 +63,39 @@ class GgufWeights final : public Weights {
     read_.insert(part.place.name);
     const std::vector<int64_t> shape =
         rows == 0 ? std::vector<int64_t>{columns} : std::vector<int64_t>{rows, columns};
-    if (part.shape != shape) {
+    // A vector may be stored as a column, or cut into groups; one row may be stored as a vector.
+    if (part.shape != shape && !(rows <= 1 && part.num_elements() == columns)) {
       return InvalidArgumentError(Where(part) + " has shape " + ShapeText(part.shape) +
                                   ", the config needs " + ShapeText(shape));
     }
-    const std::optional<DType> dtype = DTypeOf(part.tensor->type->name);
-    if (!dtype) {
-      return InvalidArgumentError(Where(part) + " has type " +
-                                  std::string(part.tensor->type->name) +
-                                  ", must be F32, F16 or BF16");
-    }
+    ASSIGN_OR_RETURN(const DType dtype, NumbersOf(part));
     const Tensor view =
-        rows == 0 ? Tensor(nullptr, *dtype, {columns}) : Tensor(nullptr, *dtype, {rows, columns});
-    if (part.place.is_norm && architecture_->norm_offset != 0) return LessOffset(part, view);
+        rows == 0 ? Tensor(nullptr, dtype, {columns}) : Tensor(nullptr, dtype, {rows, columns});
+    if (part.place.is_decay) {
+      return Changed(part, view, [](float number) { return std::log(-number); });
+    }
+    if (const float offset = architecture_->norm_offset; part.place.is_norm && offset != 0) {
+      return Changed(part, view, [&](float number) { return number - offset; });
+    }
     ASSIGN_OR_RETURN(std::vector<std::byte> memory, ReorderedRows(part));
     if (!memory.empty()) return WeightTensor(view, std::move(memory));
-    if (reinterpret_cast<uintptr_t>(part.bytes.data()) % static_cast<size_t>(SizeOf(*dtype)) != 0) {
-      return WeightTensor(view, {part.bytes.begin(), part.bytes.end()});
-    }
-    Tensor mapped = view;
-    mapped.data = const_cast<std::byte*>(part.bytes.data());  // a view that is only read
-    return WeightTensor(mapped);
+    return InPlace(view, part.bytes);
   }
 
-  // Loaders ask for it where Has() has a stack of HF's, and GGUF's stacks are found one by one.
-  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t /*index*/, int64_t /*count*/,
-                                      int64_t /*rows*/, int64_t /*columns*/) override {
-    return Missing(name);
+  // Of a convolution, whose channels are rows. HF's stacks of experts are in no GGUF file.
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
+                                      int64_t rows, int64_t columns) override {
+    ASSIGN_OR_RETURN(const Part part, FindPart(name));
+    read_.insert(part.place.name);
+    if (rows != 1 || part.shape != std::vector<int64_t>{count, columns}) {
+      return InvalidArgumentError(Where(part) + " has shape " + ShapeText(part.shape) +
+                                  ", the config needs " +
+                                  ShapeText(std::vector<int64_t>{count, columns}));
+    }
+    ASSIGN_OR_RETURN(const DType dtype, NumbersOf(part));
+    const size_t size = part.bytes.size() / static_cast<size_t>(count);
+    return InPlace(Tensor(nullptr, dtype, {1, columns}),
+                   part.bytes.subspan(static_cast<size_t>(index) * size, size));
   }
 
   StatusOr<StoredTensor> GetStored(std::string_view name) override {
@@ -122,15 +134,37 @@ class GgufWeights final : public Weights {
     if (part.tensor == nullptr) return Missing(place->name);
     part.shape = part.tensor->shape;
     part.bytes = part.tensor->bytes;
-    if (!place->expert) return part;
-    if (part.shape.size() != 3 || *place->expert >= part.shape[0]) {
+    if (!place->index) return part;
+    if (part.shape.size() != 3 || *place->index >= part.shape[0]) {
       return InvalidArgumentError(Where(part) + " has shape " + ShapeText(part.shape) +
-                                  ", which has no expert " + std::to_string(*place->expert));
+                                  ", which has no matrix " + std::to_string(*place->index));
     }
     const size_t size = part.bytes.size() / static_cast<size_t>(part.shape[0]);
-    part.bytes = part.bytes.subspan(static_cast<size_t>(*place->expert) * size, size);
+    part.bytes = part.bytes.subspan(static_cast<size_t>(*place->index) * size, size);
     part.shape.erase(part.shape.begin());
+    if (place->half < 0) return part;
+    if (part.shape[0] % 2 != 0) {
+      return InvalidArgumentError(Where(part) + " has " + std::to_string(part.shape[0]) +
+                                  " rows, must be an even number");
+    }
+    part.shape[0] /= 2;
+    part.bytes = part.bytes.subspan(static_cast<size_t>(place->half) * (size / 2), size / 2);
     return part;
+  }
+
+  StatusOr<DType> NumbersOf(const Part& part) const {
+    if (const auto dtype = DTypeOf(part.tensor->type->name)) return *dtype;
+    return InvalidArgumentError(Where(part) + " has type " + std::string(part.tensor->type->name) +
+                                ", must be F32, F16 or BF16");
+  }
+
+  static WeightTensor InPlace(const Tensor& view, std::span<const std::byte> bytes) {
+    if (reinterpret_cast<uintptr_t>(bytes.data()) % static_cast<size_t>(SizeOf(view.dtype)) != 0) {
+      return WeightTensor(view, {bytes.begin(), bytes.end()});
+    }
+    Tensor mapped = view;
+    mapped.data = const_cast<std::byte*>(bytes.data());  // a view that is only read
+    return WeightTensor(mapped);
   }
 
   // Empty where the file has HF's order.
@@ -145,14 +179,16 @@ class GgufWeights final : public Weights {
     return Unpaired(part.bytes, num_rows, head_dim_);
   }
 
-  StatusOr<WeightTensor> LessOffset(const Part& part, const Tensor& view) const {
+  // Each number as HF has it.
+  template <class Function>
+  StatusOr<WeightTensor> Changed(const Part& part, const Tensor& view, Function f) const {
     if (view.dtype != DType::kF32) {
       return InvalidArgumentError(Where(part) + " has type " +
                                   std::string(part.tensor->type->name) + ", must be F32");
     }
     std::vector<std::byte> memory(part.bytes.begin(), part.bytes.end());
     auto* const numbers = reinterpret_cast<float*>(memory.data());
-    for (int64_t i = 0; i < view.NumElements(); ++i) numbers[i] -= architecture_->norm_offset;
+    for (int64_t i = 0; i < view.NumElements(); ++i) numbers[i] = f(numbers[i]);
     return WeightTensor(view, std::move(memory));
   }
 

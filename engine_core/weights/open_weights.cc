@@ -43,8 +43,15 @@ namespace {
 bool IsOfSharing(const std::string& name, const ModelConfig& config) {
   for (int64_t i = config.num_layers - config.uneven.num_sharing_layers; i < config.num_layers;
        ++i) {
-    const std::string prefix = "model.layers." + std::to_string(i) + ".self_attn.";
-    if (name.starts_with(prefix + "k_") || name.starts_with(prefix + "v_")) return true;
+    for (const std::string& prefix : {"model.layers." + std::to_string(i) + ".self_attn.",
+                                      "blk." + std::to_string(i) + ".attn_"}) {
+      const std::string_view rest =
+          std::string_view(name).substr(name.starts_with(prefix) ? prefix.size() : name.size());
+      if (rest.starts_with("k_") || rest.starts_with("k.") || rest.starts_with("v_") ||
+          rest.starts_with("v.")) {
+        return true;
+      }
+    }
   }
   return false;
 }
@@ -63,7 +70,8 @@ std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig
     // Layers that predict tokens further ahead, after the model's own.
     const bool is_ahead =
         name.starts_with("mtp.") ||
-        name.starts_with("model.layers." + std::to_string(config.num_layers) + ".");
+        name.starts_with("model.layers." + std::to_string(config.num_layers) + ".") ||
+        name.starts_with("blk." + std::to_string(config.num_layers) + ".");
     // Of models beside the text model.
     const bool is_other = name.starts_with("visual.") || name.starts_with("model.visual.") ||
                           name.starts_with("vision_tower.") ||

@@ -220,8 +220,11 @@ Status SpellFalconH1(Json* keys) {
   return OkStatus();
 }
 
-// Attention and experts, each in every n-th layer.
+// Attention and experts, each in every n-th layer. Where layers are known, as in GGUF files, they
+// are not counted.
 Status SpellJamba(Json* keys) {
+  CopyKeys(keys, {{"intermediate_size", "moe_intermediate_size"}});
+  if (Find(*keys, "mlp_only_layers") != nullptr) return OkStatus();
   int64_t num_layers = 0;
   Period attention = {.period = 8, .offset = 4}, experts = {.period = 2, .offset = 1};
   RETURN_IF_ERROR(ReadNumLayers(*keys, &num_layers));
@@ -236,7 +239,6 @@ Status SpellJamba(Json* keys) {
   }
   (*keys)["layer_types"] = std::move(types);
   (*keys)["mlp_only_layers"] = std::move(dense);
-  CopyKeys(keys, {{"intermediate_size", "moe_intermediate_size"}});
   return OkStatus();
 }
 
