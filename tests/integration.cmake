@@ -46,6 +46,7 @@ python_test_classes(flight_recorder integration/flight_recorder_test.py)
 # It records until rings run over, and computes all of that again.
 set_tests_properties(flight_recorder_FlightRecorder PROPERTIES TIMEOUT 600)
 python_test_classes(resume integration/resume_test.py)
+python_test_classes(features integration/deaths_of_features_test.py)
 python_test_classes(swap integration/swap_test.py)
 python_test_classes(reload integration/reload_test.py)
 python_test_classes(operations integration/operations_test.py)
