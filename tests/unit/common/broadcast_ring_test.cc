@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -28,7 +29,7 @@ struct RingMemory {
 
 void Write(BroadcastRing* ring, const std::string& record) {
   const std::span<std::byte> slot = ring->BeginWrite();
-  REQUIRE(slot.size() >= record.size());
+  if (slot.size() < record.size()) std::abort();  // Catch's checks are for one thread
   std::memcpy(slot.data(), record.data(), record.size());
   ring->EndWrite(static_cast<int64_t>(record.size()));
 }
