@@ -140,6 +140,19 @@ print(json.dumps([fine, errors]))
         self.assertIn("did you mean --max-num-seqs", flag[2])
         self.assertEqual(self.left(), [])
 
+    @unittest.skipUnless(shutil.which("mypy"), "there is no mypy")
+    def test_its_types_are_whole_and_reach_the_caller(self):
+        script = self.folder / "typed.py"
+        script.write_text("""from tandem import LLM, SamplingParams
+with LLM("m", max_model_len=4096) as llm:
+    text: str = llm.generate(["a"], SamplingParams(temperature=0))[0].outputs[0].text
+    vectors: list[list[float]] = llm.embed("a")
+    count: int = llm.chat([{"role": "user", "content": "a"}])[0].outputs[0].text
+""")
+        done = subprocess.run(["mypy", "--strict", "--python-executable", self.python, "--cache-dir", self.folder / "mypy", script],
+                              cwd=self.folder, capture_output=True, text=True, timeout=4 * LIMIT)
+        self.assertRegex(done.stdout, r"^typed.py:5: error: .*\bstr\b.*\bint\b.*\nFound 1 error in 1 file")
+
     def test_a_killed_process_takes_its_engine_along(self):
         process = self.start(f"""
 llm = LLM(MODEL, {FLAGS})
