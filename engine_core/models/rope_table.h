@@ -24,6 +24,10 @@ struct RopeTable {
 };
 RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions);
 
+// The rows [begin, end) of such a table, for threads that share the work.
+void FillRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions, int64_t begin,
+                   int64_t end, RopeTable* table);
+
 // By how much queries grow with their position p: 1 + beta ln(1 + floor((p + shift) / length)), for
 // each position.
 std::vector<float> QueryScales(double beta, double length, int64_t shift, int64_t max_positions);

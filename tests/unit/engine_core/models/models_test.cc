@@ -332,6 +332,19 @@ TEST_CASE("rope table: unscaled angles") {
   CHECK(table.sin[2 * 2 + 1] == Approx(std::sin(0.02)));  // pair 1: 10000^(-1/2) per position
 }
 
+TEST_CASE("rope table: parts have the bits of the whole") {
+  RopeConfig rope;
+  rope.type = RopeType::kLinear;
+  rope.factor = 3;
+  const RopeTable whole = MakeRopeTable(rope, 6, 50);
+  RopeTable parts = {std::vector<float>(150), std::vector<float>(150)};
+  for (const auto& [begin, end] : {std::pair{17, 50}, std::pair{0, 17}}) {
+    FillRopeTable(rope, 6, 50, begin, end, &parts);
+  }
+  CHECK(parts.cos == whole.cos);
+  CHECK(parts.sin == whole.sin);
+}
+
 TEST_CASE("rope table: llama3 keeps short waves, divides long ones by the factor") {
   RopeConfig rope;
   rope.type = RopeType::kLlama3;
