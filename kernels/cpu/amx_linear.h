@@ -9,7 +9,9 @@
 namespace tandem {
 namespace {
 
-constexpr RowForm kTiledRows = {kTileSide, 1, kTileSide, 256};
+// This many rows pass over a panel together: its weights come from DRAM once for them, and their
+// sums of a group of panels stay in L2.
+constexpr RowForm kTiledRows = {kTileSide, 1, kTileSide, 512};
 constexpr int64_t kSumBytes = kPanelColumns * sizeof(float);  // of a row of sums
 
 // One block of a panel, for any rows.
@@ -29,7 +31,18 @@ struct TiledRowsOf {
   const uint32_t* Tile(int64_t tile, int64_t step) const {
     return a + tile * stride + step * height * kTileSide;
   }
+  // Of two tiles' next `steps` steps, one tile after the other.
+  const uint32_t* UnitsFrom(int64_t at, int64_t steps) const {
+    const int64_t of_tile = steps * height * kTileSide, later = at - of_tile;
+    return later < 0 ? a + at : later < of_tile ? a + stride + later : a;
+  }
 };
+
+inline TiledRowsOf RowsAt(const LinearTask& task, int64_t row, int64_t step) {
+  const int64_t stride = kTileSide * task.a_stride;
+  return {task.a + row / task.tile_rows * stride + step * task.tile_rows * kTileSide, stride,
+          task.tile_rows};
+}
 
 // Prefetches into L2: of L1 the products need every line.
 template <int kLines>
@@ -44,10 +57,11 @@ inline __attribute__((always_inline)) void PrefetchLines(const uint32_t* ahead) 
 }
 
 // Two tiles of rows against 32 columns: four products for four loads, which is what the ports can
-// do. sums: of the first row and column.
-template <class Arithmetic, int kLines>
+// do. sums: of the first row and column. Each step fetches kLines lines of weights from `ahead` on
+// and kRowLines of activations from `rows_ahead` on.
+template <class Arithmetic, int kLines, int kRowLines = 0>
 void TwoByTwo(const TiledBlock& block, const TiledRowsOf& rows, int strip, float* sums,
-              const uint32_t* ahead) {
+              const uint32_t* ahead, const uint32_t* rows_ahead = nullptr) {
   float* const below = sums + rows.height * kPanelColumns;
   BeforeTileLoads();
   if (block.is_first) {
@@ -74,6 +88,7 @@ void TwoByTwo(const TiledBlock& block, const TiledRowsOf& rows, int strip, float
   };
   for (int64_t step = 0; step < block.steps; ++step) {
     PrefetchLines<kLines>(ahead + step * kLines * kVecLanes);
+    PrefetchLines<kRowLines>(rows_ahead + step * kRowLines * kVecLanes);
     multiply(block.weights + step * kPanelStep, step);
   }
   if (block.tail != nullptr) multiply(block.tail, block.steps);
@@ -140,9 +155,7 @@ void TiledPanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end,
     ahead += block.steps * kLines * kVecLanes;
   };
   for (int64_t row = row_begin; row < row_end;) {
-    const int64_t tile_units = kTileSide * task.a_stride;
-    const TiledRowsOf rows = {task.a + row / height * tile_units + first_step * height * kTileSide,
-                              tile_units, height};
+    const TiledRowsOf rows = RowsAt(task, row, first_step);
     float* const tile_sums = sums + (row - row_begin) * kPanelColumns;
     const int64_t count = row + height < row_end ? 2 * height : height;
     if (count == height) {
@@ -156,20 +169,131 @@ void TiledPanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end,
       }
     }
     if (is_last) {
-      const int64_t left = row_end - row;
-      StoreTile<Type>(task, row, left < count ? left : count, panel, tile_sums);
+      const int64_t left = row_end - row < count ? row_end - row : count;
+      StoreTile<Type>(task, row, left, panel, tile_sums);
     }
     row += count;
   }
 }
 
 // The steps of K that rows walk before the next rows do: one tile of rows reads a panel once; few
-// tiles walk a block that stays in L1; for many it matters more that sums are stored rarely.
+// tiles walk a block that stays in L1. Of many tiles two stay in L1 while they meet all columns of
+// a group of panels, which come from L2; with more steps they would not, with fewer more sums would
+// come and go.
+constexpr int64_t kFewTiles = 4, kStepsOfFew = 8, kStepsOfMany = 16;
+
 inline int64_t StepsOfBlock(int64_t tiles, int64_t steps) {
   if (steps == 0) return 1;
-  const int64_t most = tiles == 1 ? steps : tiles <= 4 ? 8 : 32;
+  const int64_t most = tiles == 1 ? steps : tiles <= kFewTiles ? kStepsOfFew : kStepsOfMany;
   const int64_t blocks = (steps + most - 1) / most;
   return (steps + blocks - 1) / blocks;
+}
+
+// Blocks of K in the panels of a product.
+struct TiledPanels {
+  TiledPanels(const LinearTask& linear, int64_t most_steps)
+      : task(linear), steps(linear.k_units / kTileSide), max_steps(most_steps) {}
+
+  const uint32_t* Weights(int64_t panel, int64_t step) const {
+    return task.weight +
+           ((panel - task.first_panel) * task.k_units + step * kTileSide) * kPanelColumns;
+  }
+  int64_t StepsFrom(int64_t step) const {
+    return steps - step < max_steps ? steps - step : max_steps;
+  }
+  bool IsLast(int64_t step) const { return step + StepsFrom(step) == steps; }
+  // The block from that step on. tail: room for kPanelStep units.
+  TiledBlock Block(int64_t panel, int64_t step, uint32_t* tail) const {
+    TiledBlock block = {Weights(panel, step), StepsFrom(step), nullptr, step == 0};
+    const int64_t units = task.k_units % kTileSide * kPanelColumns;
+    if (!IsLast(step) || units == 0) return block;
+    __builtin_memcpy(tail, Weights(panel, steps), units * sizeof(uint32_t));
+    __builtin_memset(tail + units, 0, (kPanelStep - units) * sizeof(uint32_t));
+    block.tail = tail;
+    return block;
+  }
+
+  const LinearTask& task;
+  const int64_t steps;  // whole ones
+  const int64_t max_steps;
+};
+
+template <class Arithmetic>
+void FewTiles(const TiledPanels& panels, int64_t row_begin, int64_t row_end, int64_t tiles,
+              int64_t panel, float* sums) {
+  const LinearTask& task = panels.task;
+  alignas(64) uint32_t tail[kPanelStep];
+  // A depth of less than one step has one block, which is its tail.
+  for (int64_t step = 0; step == 0 || step < panels.steps; step += panels.max_steps) {
+    const TiledBlock block = panels.Block(panel, step, tail);
+    const bool is_last = panels.IsLast(step);
+    const auto multiply = [&]<int kLines>(const uint32_t* ahead) {
+      TiledPanelBlock<Arithmetic, kLines>(task, row_begin, row_end, panel, step, block, sums,
+                                          is_last, ahead, block.steps * kPanelStep);
+    };
+    const uint32_t* const next =
+        is_last ? panels.Weights(panel + 1, 0) : panels.Weights(panel, step + block.steps);
+    if (tiles == 1) {
+      // Its passes are the panel: what it reads 16 KiB later.
+      multiply.template operator()<64>(block.weights + 4 * kPanelStep);
+    } else if (tiles <= 3) {
+      multiply.template operator()<32>(next);
+    } else {
+      multiply.template operator()<16>(next);
+    }
+  }
+}
+
+// Panels [group, group_end). The passes of all rows over a block fetch the next one, which may be
+// the next group's, with kLines; those of two tiles the next two.
+template <class Arithmetic, int kLines>
+void ManyTiles(const TiledPanels& panels, int64_t row_begin, int64_t row_end, int64_t group,
+               int64_t group_end, int64_t panel_end, float* sums) {
+  constexpr int kRowLines = 16 / kPanelsAtOnce;
+  constexpr int64_t kStrips = kPanelColumns / (2 * kTileSide);
+  const LinearTask& task = panels.task;
+  const int64_t height = task.tile_rows, num_rows = row_end - row_begin;
+  const int64_t sums_of_panel = (num_rows + height - 1) / height * height * kPanelColumns;
+  alignas(64) uint32_t tails[kPanelsAtOnce][kPanelStep];
+  TiledBlock blocks[kPanelsAtOnce];
+  for (int64_t step = 0; step == 0 || step < panels.steps; step += panels.max_steps) {
+    for (int64_t p = group; p < group_end; ++p) {
+      blocks[p - group] = panels.Block(p, step, tails[p - group]);
+    }
+    const int64_t count = panels.StepsFrom(step), next_step = step + count;
+    const int64_t pass_units = count * kLines * kVecLanes;
+    const bool is_last = panels.IsLast(step);
+    int64_t fetched = 0;  // units of each panel's next block
+    for (int64_t row = row_begin; row < row_end; row += 2 * height) {
+      const int64_t left = row_end - row < 2 * height ? row_end - row : 2 * height;
+      const bool has_more = row + left < row_end;
+      const TiledRowsOf rows = RowsAt(task, row, step);
+      const TiledRowsOf next_rows = has_more  ? RowsAt(task, row + left, step)
+                                    : is_last ? RowsAt(task, row_begin, 0)
+                                              : RowsAt(task, row_begin, next_step);
+      for (int64_t p = group; p < group_end; ++p) {
+        const TiledBlock& block = blocks[p - group];
+        float* const at = sums + (p - group) * sums_of_panel + (row - row_begin) * kPanelColumns;
+        const int64_t next_panel = is_last ? p + group_end - group : p;
+        const uint32_t* const next = panels.Weights(next_panel, is_last ? 0 : next_step);
+        if (left <= height) OneByFour<Arithmetic, 0>(block, rows, at, nullptr);
+        for (int64_t i = 0; left > height && i < kStrips; ++i) {
+          const int strip = static_cast<int>(i) * 2 * kTileSide;
+          const int64_t done = fetched + i * pass_units;
+          const uint32_t* const rows_ahead = next_rows.UnitsFrom(
+              ((p - group) * kStrips + i) * count * kRowLines * kVecLanes, count);
+          if (next_panel < panel_end && done < count * kPanelStep) {
+            TwoByTwo<Arithmetic, kLines, kRowLines>(block, rows, strip, at + strip, next + done,
+                                                    rows_ahead);
+          } else {
+            TwoByTwo<Arithmetic, 0, kRowLines>(block, rows, strip, at + strip, nullptr, rows_ahead);
+          }
+        }
+        if (is_last) StoreTile<typename Arithmetic::Type>(task, row, left, p, at);
+      }
+      fetched += kStrips * pass_units;
+    }
+  }
 }
 
 template <class Arithmetic>
@@ -177,47 +301,27 @@ void TiledLinear(const LinearTask& task, int64_t row_begin, int64_t row_end, int
                  int64_t panel_end, float* partial) {
   const Tiles shape{TileShape(task.tile_rows)};
   const int64_t tiles = (row_end - row_begin + task.tile_rows - 1) / task.tile_rows;
-  const int64_t sums_of_panel = tiles * task.tile_rows * kPanelColumns;
-  const int64_t tail_units = task.k_units % kTileSide, steps = task.k_units / kTileSide;
-  const int64_t max_steps = StepsOfBlock(tiles, steps);
-  const int64_t at_once = tiles <= 4 ? 1 : kPanelsAtOnce;
-  alignas(64) uint32_t tail[kPanelStep];
-  const auto weights = [&](int64_t panel, int64_t step) {
-    return task.weight +
-           ((panel - task.first_panel) * task.k_units + step * kTileSide) * kPanelColumns;
-  };
-  for (int64_t group = panel_begin; group < panel_end; group += at_once) {
-    const int64_t group_end = group + at_once < panel_end ? group + at_once : panel_end;
-    // A depth of less than one step has one block, which is its tail.
-    for (int64_t step = 0; step == 0 || step < steps; step += max_steps) {
-      const int64_t count = steps - step < max_steps ? steps - step : max_steps;
-      const bool is_last = step + count == steps;
-      for (int64_t panel = group; panel < group_end; ++panel) {
-        TiledBlock block = {weights(panel, step), count, nullptr, step == 0};
-        if (is_last && tail_units > 0) {
-          const int64_t units = tail_units * kPanelColumns;
-          __builtin_memcpy(tail, weights(panel, steps), units * sizeof(uint32_t));
-          __builtin_memset(tail + units, 0, (kPanelStep - units) * sizeof(uint32_t));
-          block.tail = tail;
-        }
-        const uint32_t* ahead = panel + 1 < group_end ? weights(panel + 1, step)
-                                : is_last             ? weights(group_end, 0)
-                                                      : weights(group, step + count);
-        float* const sums = partial + (panel - group) * sums_of_panel;
-        const auto multiply = [&]<int kLines>() {
-          TiledPanelBlock<Arithmetic, kLines>(task, row_begin, row_end, panel, step, block, sums,
-                                              is_last, ahead, count * kPanelStep);
-        };
-        if (tiles == 1) {
-          // Its passes are the panel: what it reads 16 KiB later.
-          ahead = block.weights + 4 * kPanelStep;
-          multiply.template operator()<64>();
-        } else if (tiles <= 3) {
-          multiply.template operator()<32>();
-        } else {
-          multiply.template operator()<16>();
-        }
-      }
+  const TiledPanels panels(task, StepsOfBlock(tiles, task.k_units / kTileSide));
+  if (tiles <= kFewTiles) {
+    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
+      FewTiles<Arithmetic>(panels, row_begin, row_end, tiles, panel, partial);
+    }
+    return;
+  }
+  for (int64_t group = panel_begin; group < panel_end; group += kPanelsAtOnce) {
+    const int64_t group_end = group + kPanelsAtOnce < panel_end ? group + kPanelsAtOnce : panel_end;
+    const auto multiply = [&]<int kLines>() {
+      ManyTiles<Arithmetic, kLines>(panels, row_begin, row_end, group, group_end, panel_end,
+                                    partial);
+    };
+    if (tiles > 24) {
+      multiply.template operator()<2>();
+    } else if (tiles > 12) {
+      multiply.template operator()<4>();
+    } else if (tiles > 8) {
+      multiply.template operator()<8>();
+    } else {
+      multiply.template operator()<16>();
     }
   }
 }
@@ -270,22 +374,25 @@ void QuantizeTiledRows(const void* x, int64_t stride, int64_t rows, int64_t k, i
   }
 }
 
-// As pack_rows of TypedKernels.
+// As pack_rows of TypedKernels. Steps outermost: tiles are written from one end to the other, and
+// 16 rows are no more than the prefetchers follow.
 template <class Type>
 void PackTiledRows(const void* x, int64_t stride, int64_t rows, int64_t k, int64_t height,
                    uint32_t* tile) {
   using Element = typename Type::Element;
   constexpr int64_t kNumbers = kTileSide * Type::kStep;
-  for (int64_t r = 0; r < rows; ++r) {
-    const Element* from = static_cast<const Element*>(x) + r * stride;
-    uint32_t* to = tile + r * kTileSide;
-    int64_t i = 0;
-    for (; i + kNumbers <= k; i += kNumbers, to += height * kTileSide) {
-      StoreUnits(to, LoadUnits(reinterpret_cast<const uint32_t*>(from + i)));
+  const auto* const from = static_cast<const Element*>(x);
+  int64_t i = 0;
+  for (; i + kNumbers <= k; i += kNumbers, tile += height * kTileSide) {
+    for (int64_t r = 0; r < rows; ++r) {
+      const auto* const units = reinterpret_cast<const uint32_t*>(from + r * stride + i);
+      StoreUnits(tile + r * kTileSide, LoadUnits(units));
     }
-    if (i == k) continue;
-    __builtin_memset(to, 0, kTileSide * sizeof(uint32_t));
-    __builtin_memcpy(to, from + i, (k - i) * sizeof(Element));
+  }
+  if (i == k) return;
+  for (int64_t r = 0; r < rows; ++r, tile += kTileSide) {
+    __builtin_memset(tile, 0, kTileSide * sizeof(uint32_t));
+    __builtin_memcpy(tile, from + r * stride + i, (k - i) * sizeof(Element));
   }
 }
 

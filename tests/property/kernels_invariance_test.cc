@@ -52,6 +52,33 @@ TEST_CASE("Linear: each row alone has the bits it has in every batch and on 1 to
   }
 }
 
+TEST_CASE("Linear: rows of several passes over the weights have the bits they have alone") {
+  constexpr int64_t kRows = 1100, kColumns = 330, kDepth = 1130;  // more than one group and block
+  for (const BackendCase& backend_case : BackendCases()) {
+    if (backend_case.is_scalar) continue;
+    INFO(backend_case.name);
+    auto backend = backend_case.make(2);
+    Draw draw(11);
+    const auto packed = Pack(*backend, draw.Normals(kColumns * kDepth), kColumns, kDepth);
+    const auto x = draw.Normals(kRows * kDepth);
+    const OwnedTensor all = UploadAct(*backend, x, {kRows, kDepth});
+    const auto run = [&](int64_t row, int64_t count) {
+      const OwnedTensor out = Make(*backend, DType::kF32, {count, kColumns});
+      backend->ops().Linear(out, all.view().Rows(row, count), *packed);
+      return Floats(*backend, out);
+    };
+    const auto together = run(0, kRows);
+    for (int64_t row = 0; row < kRows; row += draw.Int(1, 90)) {
+      const auto alone = run(row, 1);
+      REQUIRE(std::equal(alone.begin(), alone.end(), together.begin() + row * kColumns));
+    }
+    for (const int64_t count : {65, 130, 200, 400, 600}) {
+      const auto some = run(3, count);
+      REQUIRE(std::equal(some.begin(), some.end(), together.begin() + 3 * kColumns));
+    }
+  }
+}
+
 TEST_CASE("Linear into a gate, after a norm: each row alone has the bits it has in a batch") {
   for (const BackendCase& backend_case : BackendCases()) {
     auto one = backend_case.make(1);
