@@ -20,6 +20,7 @@
 #include "common/log_thread.h"
 #include "common/mailbox.h"
 #include "common/sd_notify.h"
+#include "common/standard_files.h"
 #include "common/strings.h"
 #include "common/version.h"
 #include "engine_core/adapters/adapter_loader.h"
@@ -442,6 +443,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
 }  // namespace tandem
 
 int main(int argc, char** argv) {
+  tandem::OpenStandardFiles();
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails like one on a full disk
   const sigset_t signals = tandem::HandledSignals();

@@ -21,6 +21,7 @@
 #include "common/log_thread.h"
 #include "common/read_file.h"
 #include "common/sd_notify.h"
+#include "common/standard_files.h"
 #include "common/version.h"
 #include "frontend/adapter_service.h"
 #include "frontend/api/admission_gate.h"
@@ -585,4 +586,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace tandem
 
-int main(int argc, char** argv) { return tandem::Main(argc, argv); }
+int main(int argc, char** argv) {
+  tandem::OpenStandardFiles();
+  return tandem::Main(argc, argv);
+}

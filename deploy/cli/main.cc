@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/exit_status.h"
+#include "common/standard_files.h"
 #include "common/version.h"
 #include "deploy/cli/chat.h"
 #include "deploy/cli/child_process.h"
@@ -117,6 +118,7 @@ int Usage(std::FILE* out) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  tandem::OpenStandardFiles();
   if (argc < 2) return Usage(stderr);
   const std::string_view name = argv[1];
   if (name == "--help" || name == "-h" || name == "help") return Usage(stdout);

@@ -101,14 +101,23 @@ class LogReaders(unittest.TestCase):
         self.assertEqual(self.lines.count('"POST /v1/completions HTTP/1.1" 200'), 2, self.lines.strip())
         self.assertIn("Application startup complete.", self.lines)
 
+    def test_a_server_may_be_started_without_standard_files(self):
+        with self.server(None) as server:
+            for pid in (server.pid, *children(server.pid).values()):
+                self.assertEqual([os.readlink(f"/proc/{pid}/fd/{number}") for number in range(3)], ["/dev/null"] * 3)
+
     @contextlib.contextmanager
     def server(self, log):
+        def close_standard_files():
+            for number in range(3):
+                os.close(number)
         with tempfile.TemporaryDirectory() as folder:
             port = pathlib.Path(folder, "port")
             server = subprocess.Popen(
                 [bin_dir() / "tandem", "serve", MODEL, "--served-model-name", "m", "--host", "127.0.0.1", "--port", "0",
                  "--port-file", port],
-                stdout=log, stderr=log, env={**os.environ, "XDG_RUNTIME_DIR": folder, "XDG_STATE_HOME": folder})
+                stdout=log, stderr=log, preexec_fn=None if log else close_standard_files,
+                env={**os.environ, "XDG_RUNTIME_DIR": folder, "XDG_STATE_HOME": folder})
             server.port = port
             try:
                 wait_for(port.exists, "the port is open")
