@@ -12,10 +12,15 @@ namespace {
 
 constexpr int kHandshakeLingerMs = 5000;
 constexpr int kOutputLingerMs = 4000;
-// An engine often starts some milliseconds before its frontend: try again at once, then ever
-// more rarely, up to once a second.
+// An engine often starts some milliseconds before its frontend, one with packed weights some
+// hundreds: try again at once, then ever more rarely. On one host a try costs microseconds, and its
+// pause is added to every start.
 constexpr int kReconnectMs = 1;
-constexpr int kMaxReconnectMs = 1000;
+constexpr int kMaxReconnectMs = 1000, kMaxLocalReconnectMs = 16;
+
+int MaxReconnectMs(std::string_view address) {
+  return address.starts_with("ipc://") ? kMaxLocalReconnectMs : kMaxReconnectMs;
+}
 
 }  // namespace
 
@@ -25,7 +30,7 @@ FrontendLink::FrontendLink(const Shared* shared, std::string address)
 Status FrontendLink::Start() {
   handshake_.Open(*shared_->context, zmq::socket_type::dealer);
   handshake_.SetIdentity(EngineIdentity(shared_->options->engine_index));
-  handshake_.SetReconnectInterval(kReconnectMs, kMaxReconnectMs);
+  handshake_.SetReconnectInterval(kReconnectMs, MaxReconnectMs(address_));
   handshake_.NoticeVanishedHosts();
   SetKeys(&handshake_, address_);
   handshake_.Monitor(*shared_->context);
@@ -106,7 +111,7 @@ void FrontendLink::ConnectClients(const EngineAddresses& addresses) {
 Status FrontendLink::Connect(Client* client, const std::string& input, const std::string& output) {
   client->input.Open(*shared_->context, zmq::socket_type::dealer);
   client->input.SetIdentity(EngineIdentity(seat_));
-  client->input.SetReconnectInterval(kReconnectMs, kMaxReconnectMs);
+  client->input.SetReconnectInterval(kReconnectMs, MaxReconnectMs(input));
   client->input.NoticeVanishedHosts();
   client->output.Open(*shared_->context, zmq::socket_type::push);
   client->output.NoticeVanishedHosts();
