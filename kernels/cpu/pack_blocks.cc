@@ -11,14 +11,13 @@ namespace {
 
 int64_t NumPanels(int64_t num_rows) { return (num_rows + kPanelColumns - 1) / kPanelColumns; }
 
-// Fills the (zeroed) panel of rows [first, first + count) of a source. Blocks outermost: what a row
-// has of one is scattered over that of all rows, which stays in L1.
+// Fills the (zeroed) panel of rows [first, first + count) of a source.
 void PackPanel(const MatrixSource& source, const BlockPanelShape& shape, int64_t first,
                int64_t count, uint8_t* panel) {
   BlockCodes parts;
   const int64_t num_blocks = source.columns() / shape.format.size;
-  for (int64_t block = 0; block < num_blocks; ++block) {
-    for (int64_t lane = 0; lane < count; ++lane) {
+  for (int64_t lane = 0; lane < count; ++lane) {
+    for (int64_t block = 0; block < num_blocks; ++block) {
       ReadStoredBlock(source, shape.format, first + lane, block, &parts);
       shape.Write(parts, block, lane, panel);
     }
