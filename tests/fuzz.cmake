@@ -42,7 +42,7 @@ add_test(NAME fuzz COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/fuzz/run.sh --built 60)
 set_tests_properties(fuzz PROPERTIES LABELS fuzz TIMEOUT 300 SKIP_REGULAR_EXPRESSION "SKIPPED:")
 
 fuzz_target(http DEPS frontend/http)
-fuzz_target(json_body DEPS frontend/openai nlohmann_json::nlohmann_json)
+fuzz_target(json_body DEPS frontend/anthropic frontend/openai nlohmann_json::nlohmann_json)
 fuzz_target(tokenizer_json DEPS frontend/text)
 fuzz_target(chat_template DEPS frontend/chat)
 fuzz_target(image DEPS media media/decoder)

@@ -2,12 +2,18 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "common/check.h"
+#include "frontend/anthropic/chat_body.h"
+#include "frontend/anthropic/messages_request.h"
+#include "frontend/openai/adapter_request.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
 #include "frontend/openai/derender_request.h"
 #include "frontend/openai/generate_request.h"
+#include "frontend/openai/generative_scoring_request.h"
+#include "frontend/openai/pooling_request.h"
 #include "frontend/openai/responses_input.h"
 #include "frontend/openai/responses_request.h"
 #include "frontend/openai/structured_outputs.h"
@@ -34,6 +40,15 @@ void UseResponses(ResponsesRequest& request) {
   if (chat.ok()) UseChat(chat->chat);
 }
 
+void UseMessages(MessagesRequest& request) {
+  const auto chat = ChatBodyOf(std::move(request), {});
+  CheckRefusal(chat.status());
+  if (!chat.ok()) return;
+  const auto parsed = ParseChatRequest(*chat);
+  CheckRefusal(parsed.status());
+  if (parsed.ok()) UseChat(*parsed);
+}
+
 // Parses the body as one endpoint's and uses what comes out.
 template <class Parse, class Use>
 void Try(const Json& body, const Parse& parse, const Use& use) {
@@ -43,6 +58,19 @@ void Try(const Json& body, const Parse& parse, const Use& use) {
 }
 
 constexpr auto kNoUse = [](const auto&) {};
+
+// Of endpoints whose bodies are small, or become another one's.
+void ParseOthers(const Json& body) {
+  Try(body, ParseMessagesRequest, UseMessages);
+  Try(body, ParseGenerativeScoringRequest, kNoUse);
+  Try(body, ParseEmbeddingRequest, kNoUse);
+  Try(body, ParseClassifyRequest, kNoUse);
+  Try(body, ParseScoreRequest, kNoUse);
+  Try(body, ParseRerankRequest, kNoUse);
+  Try(body, ParseCohereEmbedRequest, kNoUse);
+  Try(body, ParseLoadAdapterRequest, kNoUse);
+  Try(body, ParseUnloadAdapterRequest, kNoUse);
+}
 
 void Parse(size_t endpoint, const Json& body) {
   switch (endpoint) {
@@ -88,5 +116,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   CHECK(again.ok()) << text;
   CHECK(DumpJson(**again) == text) << text;
   Parse(endpoint, **body);
+  ParseOthers(**body);
   return 0;
 }
