@@ -263,6 +263,11 @@ StatusOr<std::vector<ChatRequest>> ParseChatBatch(Json body, int64_t max_copied_
                                 "`")
         .WithParam(name);
   }
+  if (!IsAbsent(body, "kv_transfer_params") && body["kv_transfer_params"].is_object() &&
+      !IsAbsent(body["kv_transfer_params"], "prompt_token_ids")) {
+    return RefuseByName("kv_transfer_params.prompt_token_ids",
+                        "one tokenized prompt cannot serve several conversations");
+  }
   if (!IsAbsent(body, "n") && body["n"] != 1) {
     return InvalidArgumentError("a batch of conversations has one choice for each; n must be 1")
         .WithParam("n");

@@ -2,23 +2,64 @@
 
 #include <ctime>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "frontend/openai/refuse.h"
 #include "frontend/processing/input_processor.h"
 
 namespace tandem {
+namespace {
+
+constexpr const char* kForwardedIds = "kv_transfer_params.prompt_token_ids";
+
+// The prompt as a prefill stage has tokenized it, which proxies forward to the decode stage; the
+// engine does not get it. nullopt: there is none.
+std::optional<Json> TakeForwardedPrompt(ChatRequest* request) {
+  if (request->kv_transfer_params.is_null()) return std::nullopt;
+  Json& params = request->kv_transfer_params.mutable_value();
+  const auto it = params.find("prompt_token_ids");
+  if (it == params.end()) return std::nullopt;
+  Json ids = std::move(*it);
+  params.erase(it);
+  return ids.is_null() ? std::nullopt : std::optional(std::move(ids));
+}
+
+StatusOr<std::vector<int64_t>> ReadForwardedPrompt(const Json& ids) {
+  std::vector<int64_t> prompt;
+  bool is_list = ids.is_array() && !ids.empty();
+  for (size_t i = 0; is_list && i < ids.size(); ++i) {
+    is_list = ids[i].is_number_unsigned();
+    if (is_list) prompt.push_back(static_cast<int64_t>(ids[i].get<uint64_t>()));
+  }
+  if (is_list) return prompt;
+  return RefuseByName(
+      kForwardedIds, std::string(kForwardedIds) + " must be a list of token ids that is not empty");
+}
+
+}  // namespace
+
 StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
                                                    const RequestContext& context) const {
   RETURN_IF_ERROR(CheckImages(request));
   const EmbeddedParts parts = TakeEmbeddedParts(&request.messages.mutable_value());
   const std::vector<ChatImage> images = std::move(request.images);
+  const std::optional<Json> forwarded = TakeForwardedPrompt(&request);
+  // What is in the messages besides their texts needs them.
+  const bool is_forwarded = forwarded && !request.echo && images.empty() && parts.empty();
   ASSIGN_OR_RETURN(std::string text, RenderChat(request));
   Prompt prompt;
   if (!images.empty() && !parts.empty()) {
     return Refuse("messages", "images and prompt_embeds are not available together");
   }
-  if (!images.empty()) {
+  if (is_forwarded) {
+    ASSIGN_OR_RETURN(const std::vector<int64_t> ids, ReadForwardedPrompt(*forwarded));
+    auto checked = CheckTokens(request, ids, context.max_model_len);
+    if (!checked.ok()) return Status(checked.status()).WithParam(kForwardedIds);
+    prompt.token_ids = std::move(*checked);
+    text = tokenizer_->Decode(prompt.token_ids, false);
+  } else if (!images.empty()) {
     ASSIGN_OR_RETURN(prompt, ImageChatPrompt(request, images, text, context.max_model_len));
   } else if (parts.empty()) {
     ASSIGN_OR_RETURN(

@@ -20,7 +20,7 @@ wire::RawValue ExtraArgs(const GenerationRequest& request) {
       {"kv_transfer_params", &request.kv_transfer_params},
       {"ec_transfer_params", &request.ec_transfer_params}};
   for (const auto& [name, params] : transfers) {
-    if (!params->is_null()) args[name] = **params;
+    if (!(*params)->empty()) args[name] = **params;
   }
   if (args.empty()) return {};
   const std::vector<uint8_t> bytes = Json::to_msgpack(args);
