@@ -54,13 +54,13 @@ Blocks DeltaGateBlocks(const LoadContext& context, const std::string& prefix) {
   const std::string merged = prefix + ".in_proj_ba";
   Blocks blocks;
   if (!context.weights.Has(merged + ".weight")) {
-    const int64_t of_group = heads / shape.num_groups;
-    for (int64_t first = 0; first < heads; first += of_group) {
+    const int64_t of_turn = heads / shape.num_turns();
+    for (int64_t first = 0; first < heads; first += of_turn) {
       for (const char* name : {".in_proj_b", ".in_proj_a"}) {
         blocks.push_back({.name = prefix + name,
                           .rows = heads,
                           .columns = hidden,
-                          .row_slice = Slice{first, of_group}});
+                          .row_slice = Slice{first, of_turn}});
       }
     }
     return blocks;
@@ -317,23 +317,8 @@ Tensor RecurrentMixer::RunDelta(const RecurrentLayer& layer, const Tensor& in, c
   } else {
     gate = in.Columns(shape_.channels(), shape_.value_size());
   }
-  // Each group of value heads by itself; after the first one they take its place after the keys.
-  const int64_t keys = 2 * shape_.key_size(), own = heads / shape_.num_groups, size = own * dim;
-  const int64_t num_gates = gates.shape[1] / shape_.num_groups;
-  const int64_t num_decays = layer.dt_bias.view().rows() / shape_.num_groups;
-  for (int64_t g = 0; g < shape_.num_groups; ++g) {
-    if (g > 0)
-      ops_->Convert(convolved.Columns(keys, size), convolved.Columns(keys + g * size, size));
-    ops_->DeltaRule(values.Columns(g * size, size), convolved.Columns(0, keys + size),
-                    gates.Columns(g * num_gates, num_gates),
-                    {.num_key_heads = shape_.num_key_heads,
-                     .num_value_heads = own,
-                     .key_dim = shape_.key_dim,
-                     .value_dim = dim,
-                     .a_log = layer.a_log.view().Rows(g * own, own),
-                     .dt_bias = layer.dt_bias.view().Rows(g * num_decays, num_decays)},
-                    {.kv = kv, .offset = shape_.conv_state_size() + g * size * shape_.key_dim},
-                    plan);
+  for (int64_t turn = 0; turn < shape_.num_turns(); ++turn) {
+    RunTurn(layer, turn, values, convolved, kv, plan);
   }
   ops_->GatedNorm(values, values, gate,
                   {.weight = layer.norm,
@@ -341,6 +326,30 @@ Tensor RecurrentMixer::RunDelta(const RecurrentLayer& layer, const Tensor& in, c
                    .epsilon = norm_epsilon_,
                    .has_sigmoid = is_channel_delta});
   return values;
+}
+
+// Values of a later turn take the place of the first one's after the keys.
+void RecurrentMixer::RunTurn(const RecurrentLayer& layer, int64_t turn, const Tensor& values,
+                             const Tensor& convolved, const LayerKv& kv,
+                             const AttentionPlan& plan) {
+  const int64_t heads = shape_.num_value_heads / shape_.num_turns();
+  const int64_t size = heads * shape_.value_dim, keys = 2 * shape_.key_size();
+  const Tensor gates = gates_.view().Rows(0, values.rows());
+  const int64_t num_gates = gates.shape[1] / shape_.num_turns();
+  const int64_t num_decays = layer.dt_bias.view().rows() / shape_.num_turns();
+  if (turn > 0) {
+    ops_->Convert(convolved.Columns(keys, size), convolved.Columns(keys + turn * size, size));
+  }
+  ops_->DeltaRule(values.Columns(turn * size, size), convolved.Columns(0, keys + size),
+                  gates.Columns(turn * num_gates, num_gates),
+                  {.num_key_heads = shape_.num_key_heads,
+                   .num_value_heads = heads,
+                   .key_dim = shape_.key_dim,
+                   .value_dim = shape_.value_dim,
+                   .a_log = layer.a_log.view().Rows(turn * heads, heads),
+                   .dt_bias = layer.dt_bias.view().Rows(turn * num_decays, num_decays)},
+                  {.kv = kv, .offset = shape_.conv_state_size() + turn * size * shape_.key_dim},
+                  plan);
 }
 
 Tensor RecurrentMixer::RunScan(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,

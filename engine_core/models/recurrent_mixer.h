@@ -57,6 +57,9 @@ class RecurrentMixer {
   explicit RecurrentMixer(const LoadContext& context);
   Tensor RunDelta(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
                   const AttentionPlan& plan);
+  // The delta rule of the value heads of one turn (RecurrentConfig::num_turns).
+  void RunTurn(const RecurrentLayer& layer, int64_t turn, const Tensor& values,
+               const Tensor& convolved, const LayerKv& kv, const AttentionPlan& plan);
   Tensor RunScan(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
                  const AttentionPlan& plan);
   Tensor RunSelective(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,

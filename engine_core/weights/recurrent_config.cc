@@ -64,14 +64,13 @@ Status ReadDelta(const Json& json, RecurrentConfig* config) {
   RETURN_IF_ERROR(ReadSize(json, "linear_num_value_heads", kMaxDim, 32, &config->num_value_heads));
   RETURN_IF_ERROR(ReadSize(json, "linear_key_head_dim", kMaxDim, 128, &config->key_dim));
   RETURN_IF_ERROR(ReadSize(json, "linear_value_head_dim", kMaxDim, 128, &config->value_dim));
-  bool keys_take_turns = false;  // in GGUF files: a group of value heads has one of each key head
-  RETURN_IF_ERROR(ReadBool(json, "linear_key_heads_take_turns", &keys_take_turns));
+  // Of GGUF files.
+  RETURN_IF_ERROR(ReadBool(json, "linear_key_heads_take_turns", &config->key_heads_take_turns));
   if (config->num_value_heads % config->num_key_heads != 0) {
     return InvalidArgumentError(
         "linear_num_value_heads must be a multiple of "
         "linear_num_key_heads");
   }
-  if (keys_take_turns) config->num_groups = config->num_value_heads / config->num_key_heads;
   return OkStatus();
 }
 

@@ -32,6 +32,9 @@ struct RecurrentConfig {
   bool has_conv_bias = false;
   // kDelta: of keys and of values. kScan: num_heads and num_value_heads are the same.
   int64_t num_key_heads = 0, num_value_heads = 0;
+  // kDelta: value head h has key head h modulo their number; else runs of value heads have one
+  // each.
+  bool key_heads_take_turns = false;
   // kScan: state_dim, head_dim; kSelective: state_dim, 1
   int64_t key_dim = 0, value_dim = 0;
   int64_t step_rank = 0;              // kSelective: of what the steps are made from
@@ -54,6 +57,7 @@ struct RecurrentConfig {
     return place != StatePlace::kAlone || (!HasState(layer) && !HasKv(layer));
   }
   int64_t num_layers() const;
+  int64_t num_turns() const { return key_heads_take_turns ? num_value_heads / num_key_heads : 1; }
   int64_t key_size() const { return num_key_heads * key_dim; }
   int64_t value_size() const { return num_value_heads * value_dim; }
   // What the convolution runs over.

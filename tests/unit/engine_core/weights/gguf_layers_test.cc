@@ -115,7 +115,8 @@ TEST_CASE("GGUF layers: Qwen3.5's states, whose key heads take turns") {
   CHECK(config->recurrent.num_value_heads == 4);
   CHECK(config->recurrent.key_dim == 6);
   CHECK(config->recurrent.value_dim == 5);
-  CHECK(config->recurrent.num_groups == 2);
+  CHECK(config->recurrent.key_heads_take_turns);
+  CHECK(config->recurrent.num_turns() == 2);
   CHECK(config->rotary_dim == 4);
 }
 
