@@ -77,6 +77,13 @@ double NumLayerInputs(const ModelConfig& config) {
   return static_cast<double>(config.num_layers) * static_cast<double>(config.uneven.input_size);
 }
 
+// Of a layer's experts that read a latent, and of the projections to and from it.
+double NumLatentExpertWeights(const ModelConfig& config, double num_matrices) {
+  const auto experts = static_cast<double>(config.num_experts * config.moe_intermediate_size);
+  return static_cast<double>(config.moe_latent_size) *
+         (num_matrices * experts + 2 * static_cast<double>(config.hidden_size));
+}
+
 double NumLayerWeights(const ModelConfig& config) {
   const double num_mlp_matrices = config.has_gated_mlp ? 3 : 2;
   double weights = 0;
@@ -88,6 +95,10 @@ double NumLayerWeights(const ModelConfig& config) {
     if (config.recurrent.HasState(i)) weights += NumRecurrentWeights(config);
     if (config.recurrent.HasKv(i)) weights += NumAttentionWeights(config, i);
     if (!config.recurrent.HasMlp(i)) continue;
+    if (config.IsMixture(i) && config.moe_latent_size > 0) {
+      inner = config.shared_intermediate_size;
+      weights += NumLatentExpertWeights(config, num_mlp_matrices);
+    }
     weights +=
         static_cast<double>(config.hidden_size) * num_mlp_matrices * static_cast<double>(inner);
   }

@@ -1,5 +1,6 @@
 // Command R: attention and MLP side by side after one LayerNorm without a bias, rotation of
-// neighbours. R7B and A have a window and rotation in most layers, neither in the others.
+// neighbours; R+ has a LayerNorm for each head of q and k. R7B and A have a window and rotation in
+// most layers, neither in the others.
 // Source: Cohere 2024 and 2025; HF's CohereForCausalLM and Cohere2ForCausalLM.
 
 #include "engine_core/models/parallel.h"
@@ -12,6 +13,9 @@ StatusOr<ParallelLayer> LoadCohereLayer(const LoadContext& context, const LayerP
   ASSIGN_OR_RETURN(layer.norm, LoadLayerNorm(context, place.prefix + ".input_layernorm",
                                              /*has_bias=*/false));
   ASSIGN_OR_RETURN(layer.attention, LoadAttention(context, place));
+  if (context.config.use_qk_norm) {
+    RETURN_IF_ERROR(LoadNormsOfEachHead(context, place, &layer.attention));
+  }
   ASSIGN_OR_RETURN(layer.mlp, LoadGatedMlp(context, place));
   return layer;
 }

@@ -396,6 +396,7 @@ void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, co
   options.sinks = layer.sinks;
   options.slopes = layer.slopes;
   if (!layer.q_projection_norm.view().empty()) NormProjections(layer, qkv);
+  if (!layer.q_head_norms.view().empty()) NormHeads(layer, qkv);
   if (layer.has_own_kv) PrepareValues(layer, heads, qkv);
   ops_->QkNormRopeWriteKv(q, qkv, rope, kv, plan);
   ops_->PagedAttention(own, q, kv, options, plan);

@@ -170,6 +170,8 @@ class Decoder {
   void PrepareValues(const AttentionLayer& layer, const HeadShare& heads, const Tensor& qkv);
   // RunMlp; with a gate, what goes into down is multiplied by sigmoid(gate(normed)).
   void RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate);
+  // The norms of single heads.
+  void NormHeads(const AttentionLayer& layer, const Tensor& qkv);
   // The norms of whole projections, of which each rank has a part.
   void NormProjections(const AttentionLayer& layer, const Tensor& qkv);
   // out = f(up(normed)).

@@ -1,4 +1,5 @@
-// What Gemma 4's layers have beside a norm, attention and an MLP.
+// What few layers have beside a norm, attention and an MLP: those of Gemma 4, and Command R+'s
+// norms.
 
 #include "engine_core/models/decoder.h"
 
@@ -14,6 +15,18 @@ void Decoder::PrepareValues(const AttentionLayer& layer, const HeadShare& heads,
     const Tensor one = v.Columns(head * heads.head_dim, heads.head_dim);
     ops_->RmsNorm(one, one, layer.v_norm, norm_epsilon_);
   }
+}
+
+void Decoder::NormHeads(const AttentionLayer& layer, const Tensor& qkv) {
+  const int64_t dim = heads_.head_dim;
+  const auto norm = [&](const Tensor& heads, const Tensor& weights) {
+    for (int64_t begin = 0; begin < heads.shape[1]; begin += dim) {
+      const Tensor head = heads.Columns(begin, dim);
+      ops_->LayerNorm(head, head, weights.Rows(begin, dim), layer.no_bias, norm_epsilon_);
+    }
+  };
+  norm(qkv.Columns(0, heads_.q_size()), layer.q_head_norms);
+  norm(qkv.Columns(heads_.q_size(), heads_.kv_size()), layer.k_head_norms);
 }
 
 Status Decoder::AllocateBeside(const LoadContext& context) {

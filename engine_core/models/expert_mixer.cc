@@ -34,6 +34,10 @@ Status CheckShape(const ModelConfig& config, const MoeShape& shape) {
 
 }  // namespace
 
+int64_t ExpertWidth(const ModelConfig& config, const MoeShape& shape) {
+  return shape.latent_size > 0 ? shape.latent_size : config.hidden_size;
+}
+
 Slice OwnExperts(const LoadContext& context, const MoeShape& shape) {
   return context.splits_experts ? context.share.Of(shape.num_experts) : Slice{0, shape.num_experts};
 }
@@ -45,7 +49,7 @@ ExpertMixer::ExpertMixer(const LoadContext& context, const MoeShape& shape)
       splits_experts_(context.splits_experts),
       experts_(OwnExperts(context, shape)),
       inner_(context.share.Of(shape.intermediate_size)),
-      hidden_(context.share.Of(context.config.hidden_size)) {}
+      hidden_(context.share.Of(ExpertWidth(context.config, shape))) {}
 
 StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeShape& shape) {
   RETURN_IF_ERROR(CheckShape(context.config, shape));
@@ -54,7 +58,7 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
   const DType act = context.backend.activation_dtype();
   const int64_t tokens = context.limits.max_tokens, pairs = tokens * shape.top_k;
   const int64_t experts = shape.num_experts, top_k = shape.top_k;
-  const int64_t inner = shape.intermediate_size, hidden = context.config.hidden_size;
+  const int64_t inner = shape.intermediate_size, hidden = ExpertWidth(context.config, shape);
   ASSIGN_OR_RETURN(mixer.logits_, device.Allocate(DType::kF32, {tokens, experts}));
   ASSIGN_OR_RETURN(mixer.ids_, device.Allocate(DType::kI32, {tokens, top_k}));
   ASSIGN_OR_RETURN(mixer.weights_, device.Allocate(DType::kF32, {tokens, top_k}));
@@ -67,6 +71,13 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
   if (shape.swiglu_limit > 0 || !shape.has_gate) {
     const int64_t own = context.splits_experts ? inner : mixer.inner_.count;
     ASSIGN_OR_RETURN(mixer.gate_up_, device.Allocate(act, {pairs, shape.has_gate ? 2 * own : own}));
+  }
+  if (shape.latent_size > 0) {
+    CHECK_EQ(context.share.size, 1) << "models with such experts have recurrent layers";
+    ASSIGN_OR_RETURN(mixer.latent_, device.Allocate(act, {tokens, hidden}));
+    for (OwnedTensor* sums : {&mixer.zeros_, &mixer.sums_}) {
+      ASSIGN_OR_RETURN(*sums, device.Allocate(context.backend.residual_dtype(), {tokens, hidden}));
+    }
   }
   if (shape.scales_input) {
     std::vector<float> ones(static_cast<size_t>(pairs), 1.0f);
@@ -106,17 +117,30 @@ ExpertPairs ExpertMixer::OwnPairs(const ExpertPairs& pairs) const {
 
 void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed,
                       const Tensor& router_input, AdapterPicker* adapters) {
-  const int64_t num_tokens = normed.rows();
+  if (shape_.latent_size == 0) return Mix(layer, residual, normed, router_input, adapters);
+  const Tensor latent = latent_.view().Rows(0, normed.rows());
+  const Tensor sums = sums_.view().Rows(0, normed.rows());
+  Multiply(latent, normed, layer.to_latent, LinearEpilogue::kStore, adapters);
+  ops_->Convert(sums, zeros_.view().Rows(0, normed.rows()));
+  Mix(layer, sums, latent, router_input, adapters);
+  ops_->Convert(latent, sums);
+  Multiply(residual, latent, layer.from_latent, LinearEpilogue::kAddResidual, adapters);
+}
+
+void ExpertMixer::Multiply(const Tensor& out, const Tensor& x, const LinearLayer& layer,
+                           LinearEpilogue epilogue, AdapterPicker* adapters) {
+  const AdapterRows rows = adapters->Pick(layer.adapter_site);
+  if (rows.empty()) return ops_->Linear(out, x, *layer.weight, layer.bias, epilogue);
+  ops_->AdaptedLinear(out, x, *layer.weight, layer.bias, epilogue, rows);
+}
+
+void ExpertMixer::Mix(const MoeLayer& layer, const Tensor& residual, const Tensor& x,
+                      const Tensor& router_input, AdapterPicker* adapters) {
+  const int64_t num_tokens = x.rows();
   const Tensor logits = logits_.view().Rows(0, num_tokens);
   const Tensor ids = ids_.view().Rows(0, num_tokens);
   const Tensor weights = weights_.view().Rows(0, num_tokens);
-  const AdapterRows router = adapters->Pick(layer.router.adapter_site);
-  if (router.empty()) {
-    ops_->Linear(logits, router_input, *layer.router.weight, layer.router.bias);
-  } else {
-    ops_->AdaptedLinear(logits, router_input, *layer.router.weight, layer.router.bias,
-                        LinearEpilogue::kStore, router);
-  }
+  Multiply(logits, router_input, layer.router, LinearEpilogue::kStore, adapters);
   RouteOptions routing = shape_.routing;
   routing.bias = layer.router_bias;
   routing.expert_scale = layer.expert_scale;
@@ -124,7 +148,7 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   const ExpertPairs pairs = Pairs(num_tokens);
   ops_->GroupByExpert(pairs, ids, weights);
   const int64_t num_pairs = pairs.tokens.rows();
-  ops_->GatherRows(rows_.view().Rows(0, num_pairs), normed, pairs.tokens);
+  ops_->GatherRows(rows_.view().Rows(0, num_pairs), x, pairs.tokens);
   if (shape_.scales_input) {
     ops_->ScaleRows(rows_.view().Rows(0, num_pairs), weights, pairs.tokens);
   }

@@ -28,16 +28,22 @@ struct MoeShape {
   int64_t intermediate_size = 0;
   RouteOptions routing = {};             // without the bias, which is a layer's
   int64_t shared_intermediate_size = 0;  // 0: no shared expert
+  // What goes into the experts and comes out of them; 0: H. The shared expert has H in any case.
+  int64_t latent_size = 0;
   float swiglu_limit = 0;     // > 0: ClampedSiluAndMul of that limit in place of the silu gate
   bool has_gate = true;       // else an expert is down(relu(up(x))^2), and so is the shared one
   bool has_gelu = false;      // in place of silu in the gate
   bool scales_input = false;  // the weight multiplies what goes into the expert, of which K is one
 };
 
+// H, or the latent size, in place of which "H" stands in the shapes of experts.
+int64_t ExpertWidth(const ModelConfig& config, const MoeShape& shape);
+
 struct MoeLayer {
-  LinearLayer router;        // [E, H], its bias where it has one
-  OwnedTensor router_bias;   // [E]; empty view: none
-  OwnedTensor expert_scale;  // [E], of the experts' weights; empty view: none
+  LinearLayer router;                  // [E, H], its bias where it has one
+  LinearLayer to_latent, from_latent;  // [latent size, H] and [H, latent size]; null: no latent
+  OwnedTensor router_bias;             // [E]; empty view: none
+  OwnedTensor expert_scale;            // [E], of the experts' weights; empty view: none
   // [2 own I, H] each, or own experts: [2 I, H]; without a gate half of these
   std::unique_ptr<PackedExperts> gate_up;
   std::unique_ptr<PackedExperts> down;  // [own H, I] each, or own experts: [H, I]
@@ -62,6 +68,12 @@ class ExpertMixer {
 
  private:
   ExpertMixer(const LoadContext& context, const MoeShape& shape);
+  // residual += the mixture of x, the residual and x as wide as experts are.
+  void Mix(const MoeLayer& layer, const Tensor& residual, const Tensor& x,
+           const Tensor& router_input, AdapterPicker* adapters);
+  // out = layer(x).
+  void Multiply(const Tensor& out, const Tensor& x, const LinearLayer& layer,
+                LinearEpilogue epilogue, AdapterPicker* adapters);
   // The pairs of a step of num_tokens.
   ExpertPairs Pairs(int64_t num_tokens) const;
   // Those of the rank's experts, which count from 0 there.
@@ -98,6 +110,9 @@ class ExpertMixer {
   OwnedTensor activated_;   // [T * K, I] act, shared unless experts are split
   OwnedTensor results_;     // [T * K, H] act, shared: what comes out where experts are split
   OwnedTensor own_chosen_;  // [E] i32, likewise
+  // With a latent: what goes into the experts [T, latent size] act, and sums that begin with zeros
+  // [T, latent size] res.
+  OwnedTensor latent_, zeros_, sums_;
 };
 
 }  // namespace tandem

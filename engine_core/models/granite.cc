@@ -39,14 +39,6 @@ StatusOr<AttentionLayer> LoadGraniteAttention(const LoadContext& context, const 
   return layer;
 }
 
-StatusOr<MlpLayer> LoadGraniteMlp(const LoadContext& context, const std::string& module,
-                                  int64_t inner) {
-  if (context.weights.Has(module + ".gate_proj.weight")) {
-    return LoadGatedMlp(context, module, inner);
-  }
-  return LoadMergedMlp(context, module + ".input_linear", module + ".output_linear", inner);
-}
-
 StatusOr<std::unique_ptr<Stage>> LoadGranite(const LoadContext& context) {
   return LoadLlamaLike(context, GraniteOptions(context.config), LoadGraniteLayer);
 }

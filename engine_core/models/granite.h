@@ -13,8 +13,4 @@ DecoderOptions GraniteOptions(const ModelConfig& config);
 // Attention whose scores have the config's multiplier.
 StatusOr<AttentionLayer> LoadGraniteAttention(const LoadContext& context, const LayerPlace& place);
 
-// The MLP <module>.{input_linear,output_linear}; in GGUF files gate, up and down are apart.
-StatusOr<MlpLayer> LoadGraniteMlp(const LoadContext& context, const std::string& module,
-                                  int64_t inner);
-
 }  // namespace tandem

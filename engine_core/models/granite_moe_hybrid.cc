@@ -41,8 +41,8 @@ StatusOr<std::unique_ptr<Layer>> LoadLayer(const LoadContext& context, const Lay
   } else {
     const bool is_plain = context.weights.Has(prefix + ".mlp.gate_proj.weight");  // in GGUF files
     ASSIGN_OR_RETURN(layer->mlp,
-                     LoadGraniteMlp(context, prefix + (is_plain ? ".mlp" : ".shared_mlp"),
-                                    config.intermediate_size));
+                     LoadSharedMlp(context, prefix + (is_plain ? ".mlp" : ".shared_mlp"),
+                                   config.intermediate_size));
   }
   return std::unique_ptr<Layer>(std::move(layer));
 }

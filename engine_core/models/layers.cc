@@ -198,6 +198,25 @@ Status LoadHeadNorms(const LoadContext& context, const LayerPlace& place, const 
   return OkStatus();
 }
 
+Status LoadNormsOfEachHead(const LoadContext& context, const LayerPlace& place,
+                           AttentionLayer* layer) {
+  const HeadShare own = context.heads();
+  const int64_t dim = own.head_dim;
+  const auto load = [&](const char* name, int64_t num_heads, Slice heads) {
+    const std::string full = place.prefix + ".self_attn." + name + ".weight";
+    return LoadNumbers(context, full, 0, heads.count * dim, [&](float* out) -> Status {
+      ASSIGN_OR_RETURN(const WeightTensor all, context.weights.Get(full, num_heads, dim));
+      ConvertTensor(Tensor(out, DType::kF32, {heads.count, dim}),
+                    all.view().Rows(heads.begin, heads.count));
+      return OkStatus();
+    });
+  };
+  ASSIGN_OR_RETURN(layer->q_head_norms, load("q_norm", context.config.num_heads, own.heads));
+  ASSIGN_OR_RETURN(layer->k_head_norms, load("k_norm", context.config.num_kv_heads, own.kv_heads));
+  ASSIGN_OR_RETURN(layer->no_bias, context.backend.device().Allocate(DType::kF32, {dim}));
+  return OkStatus();
+}
+
 StatusOr<AttentionLayer> LoadProjectionNormedAttention(const LoadContext& context,
                                                        const LayerPlace& place) {
   ASSIGN_OR_RETURN(AttentionLayer layer, LoadAttention(context, place));

@@ -66,6 +66,9 @@ struct AttentionLayer {
   bool has_own_kv = true;      // else qkv is q alone, for the keys and values of an earlier layer
   OwnedTensor q_norm, k_norm;  // [head_dim]; empty view: none
   OwnedTensor v_norm;          // [head_dim]; empty view: none
+  OwnedTensor q_head_norms;    // [own q_size], a LayerNorm for each head; empty view: none
+  OwnedTensor k_head_norms;    // [own kv_size]
+  OwnedTensor no_bias;         // [head_dim] zeros, of these norms
   OwnedTensor q_projection_norm;  // [q_size]; empty view: none
   OwnedTensor k_projection_norm;  // [kv_size]
   NormLayer post_norm;            // an RMS norm of what is added to the residual; empty: none
@@ -129,6 +132,10 @@ StatusOr<AttentionLayer> LoadAttention(const LoadContext& context, const LayerPl
 // RMS norms over each head of q and k: <prefix>.self_attn.<name>.weight.
 Status LoadHeadNorms(const LoadContext& context, const LayerPlace& place, const char* q_name,
                      const char* k_name, AttentionLayer* layer);
+// LayerNorms without a bias, another one for each head: <prefix>.self_attn.{q,k}_norm.weight, a row
+// for each head.
+Status LoadNormsOfEachHead(const LoadContext& context, const LayerPlace& place,
+                           AttentionLayer* layer);
 // With RMS norms over all of q and all of k: <prefix>.self_attn.{q,k}_norm.weight.
 StatusOr<AttentionLayer> LoadProjectionNormedAttention(const LoadContext& context,
                                                        const LayerPlace& place);

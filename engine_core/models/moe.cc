@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "engine_core/models/granite.h"
 #include "engine_core/models/llama.h"
 #include "engine_core/models/load_packed.h"
 #include "engine_core/models/mixed_layer.h"
@@ -26,7 +25,7 @@ Slice OwnRows(const LoadContext& context, int64_t rows) {
 // An expert with matrices of its own, "<prefix><gate>" and so on.
 ExpertBlocks ExpertApart(const LoadContext& context, const MoeNames& names, const MoeShape& shape,
                          const std::string& prefix) {
-  const int64_t hidden = context.config.hidden_size, inner = shape.intermediate_size;
+  const int64_t hidden = ExpertWidth(context.config, shape), inner = shape.intermediate_size;
   const auto matrix = [&](const std::string& part, int64_t rows, int64_t columns) {
     return StoredMatrix{.name = prefix + part,
                         .rows = rows,
@@ -62,7 +61,7 @@ struct StackNames {
 // Expert e of gate_up [E, 2 I, H] and down [E, H, I], or of their transposes.
 ExpertBlocks ExpertOfStack(const LoadContext& context, const MoeShape& shape,
                            const StackNames& stack, int64_t e, ExpertLayout layout) {
-  const int64_t hidden = context.config.hidden_size, inner = shape.intermediate_size;
+  const int64_t hidden = ExpertWidth(context.config, shape), inner = shape.intermediate_size;
   // Blocks of MXFP4 are along the inputs.
   const bool is_transposed = layout != ExpertLayout::kNamed && layout != ExpertLayout::kStacked &&
                              !context.weights.Has(stack.gate_up + "_blocks");
@@ -118,7 +117,7 @@ StatusOr<OwnedTensor> LoadExpertBias(const LoadContext& context, const MoeShape&
 
 Status LoadExpertBiases(const LoadContext& context, const MoeShape& shape, const MoeNames& names,
                         const std::string& stack, bool is_stacked, MoeLayer* layer) {
-  const int64_t inner = shape.intermediate_size, hidden = context.config.hidden_size;
+  const int64_t inner = shape.intermediate_size, hidden = ExpertWidth(context.config, shape);
   const Slice own = OwnRows(context, inner);
   const std::string pairs = stack + ".gate_up_proj_bias", apart = stack + ".";
   const BiasPart of_pairs[] = {{pairs, 2 * inner, {2 * own.begin, own.count}, 2},
@@ -155,7 +154,7 @@ StatusOr<MlpLayer> LoadShared(const LoadContext& context, const LayerPlace& plac
                               const MoeShape& shape, ExpertLayout layout) {
   const int64_t inner = shape.shared_intermediate_size;
   if (layout == ExpertLayout::kStacked) {
-    return LoadGraniteMlp(context, place.prefix + "." + names.shared, inner);
+    return LoadSharedMlp(context, place.prefix + "." + names.shared, inner);
   }
   const std::string shared = block + "." + names.shared;
   if (shape.has_gate) return LoadGatedMlp(context, shared, inner);
@@ -165,12 +164,21 @@ StatusOr<MlpLayer> LoadShared(const LoadContext& context, const LayerPlace& plac
 
 }  // namespace
 
+StatusOr<MlpLayer> LoadSharedMlp(const LoadContext& context, const std::string& module,
+                                 int64_t inner) {
+  if (context.weights.Has(module + ".gate_proj.weight")) {
+    return LoadGatedMlp(context, module, inner);
+  }
+  return LoadMergedMlp(context, module + ".input_linear", module + ".output_linear", inner);
+}
+
 MoeShape MixtureShape(const ModelConfig& config, RouteOptions routing) {
   return {.num_experts = config.num_experts,
           .top_k = config.num_experts_per_tok,
           .intermediate_size = config.moe_intermediate_size,
           .routing = routing,
-          .shared_intermediate_size = config.shared_intermediate_size};
+          .shared_intermediate_size = config.shared_intermediate_size,
+          .latent_size = config.moe_latent_size};
 }
 
 RouteOptions GroupedSigmoids(const ModelConfig& config) {
@@ -221,6 +229,13 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
                                   .columns = context.config.hidden_size}};
     ASSIGN_OR_RETURN(layer.shared_gate,
                      LoadLinear(context, gate, {.format = WeightFormat::kCompute}));
+  }
+  if (shape.latent_size > 0) {
+    const int64_t hidden = context.config.hidden_size, latent = shape.latent_size;
+    ASSIGN_OR_RETURN(layer.to_latent,
+                     LoadRows(context, block + ".fc1_latent_proj", latent, hidden, false));
+    ASSIGN_OR_RETURN(layer.from_latent,
+                     LoadRows(context, block + ".fc2_latent_proj", hidden, latent, false));
   }
   std::vector<std::unique_ptr<PackedMatrix>> gate_ups, downs;
   const Slice experts = OwnExperts(context, shape);

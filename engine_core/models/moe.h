@@ -54,6 +54,10 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
                            const MoeNames& names, const MoeShape& shape,
                            ExpertLayout layout = ExpertLayout::kNamed);
 
+// Granite's MLP <module>.{input_linear,output_linear}; in GGUF files gate, up and down are apart.
+StatusOr<MlpLayer> LoadSharedMlp(const LoadContext& context, const std::string& module,
+                                 int64_t inner);
+
 // The config chooses which layers are mixtures.
 StatusOr<std::unique_ptr<Stage>> LoadMoeLike(const LoadContext& context, const MoeFamily& family);
 

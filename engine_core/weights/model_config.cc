@@ -238,6 +238,7 @@ Status ReadRoutedExperts(const Json& json, ModelConfig* config) {
   if (shared != nullptr && *shared != 0) {
     RETURN_IF_ERROR(ReadSize(json, "n_shared_experts", kMaxExperts, 0, &num_shared));
   }
+  RETURN_IF_ERROR(ReadSize(json, "moe_latent_size", kMaxDim, 0, &config->moe_latent_size));
   int64_t last = 0;
   const Json* end = Find(json, "moe_layer_end_index");  // may be -1: to the end
   if (end != nullptr && *end != -1) {

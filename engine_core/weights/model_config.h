@@ -115,6 +115,7 @@ struct ModelConfig {
   int64_t num_experts = 0;
   int64_t num_experts_per_tok = 0;
   int64_t moe_intermediate_size = 0;  // of one expert
+  int64_t moe_latent_size = 0;        // of what goes into the experts and comes out; 0: hidden_size
   bool norm_topk_prob = false;        // scale the chosen experts' weights to sum to 1
   // Experts are chosen from the best of equal groups; weights are multiplied by the factor.
   int64_t num_expert_groups = 1;

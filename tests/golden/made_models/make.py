@@ -82,6 +82,8 @@ def case(architecture, keys, fill=None, renames=(), name=None, hf=None):
 CASES = [
     case("ArceeForCausalLM", BASE | dict(hidden_act="relu2", rms_norm_eps=1e-5)),
     case("CohereForCausalLM", BASE | dict(layer_norm_eps=1e-5, logit_scale=0.5, tie_word_embeddings=True)),
+    case("CohereForCausalLM", BASE | dict(layer_norm_eps=1e-4, logit_scale=0.5, rope_theta=10000.0, use_qk_norm=True),
+         name="Cohere with norms of heads"),
     case("CwmForCausalLM", BASE | dict(
         head_dim=16, sliding_window=16, layer_types=["full_attention", "sliding_attention", "sliding_attention"],
         rope_parameters=dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, rope_theta=10000.0,
@@ -101,6 +103,12 @@ CASES = [
         norm_eps=1e-5, conv_L_cache=3, layer_types=["conv", "full_attention", "conv"], num_dense_layers=1, num_experts=6,
         num_experts_per_tok=2, moe_intermediate_size=32, norm_topk_prob=True, use_expert_bias=True,
         routed_scaling_factor=1.5, rope_theta=1000000.0, tie_word_embeddings=True), experts("w3", "w1", "w2")),
+    case("NemotronHForCausalLM", BASE | dict(
+        num_hidden_layers=4, hybrid_override_pattern="ME*E", n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1,
+        moe_intermediate_size=32, moe_shared_expert_intermediate_size=48, moe_latent_size=40, norm_topk_prob=True,
+        routed_scaling_factor=1.5, n_group=1, topk_group=1, mamba_num_heads=4, mamba_head_dim=16, ssm_state_size=16,
+        n_groups=2, conv_kernel=4, head_dim=16, layer_norm_epsilon=1e-5, mlp_hidden_act="relu2", chunk_size=16),
+        experts(), [(r"^model\.", "backbone.")], name="Nemotron 3 with latents of experts"),
     case("Qwen2MoeForCausalLM", BASE | dict(
         num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48,
         norm_topk_prob=False, mlp_only_layers=[1], use_sliding_window=False), experts()),

@@ -69,6 +69,11 @@ TEST_CASE("memory plan: a mixture counts all experts in the layers that have the
   CHECK(Plan(mixture).weights == Plan(Llama()).weights + 2 * more);
   CHECK(Plan(mixture).activations ==
         Plan(Llama()).activations + int64_t{2048} * 3 * (2048 + 1000) * 2);
+  // Experts on a latent are as narrow as it is, and have a projection to it and one from it.
+  const int64_t before = Plan(mixture).weights;
+  mixture.moe_latent_size = 512;
+  const int64_t narrower = int64_t{3} * 3 * 8 * 1000 * (2048 - 512) - int64_t{3} * 2 * 2048 * 512;
+  CHECK(Plan(mixture).weights == before - 2 * narrower);
 }
 
 TEST_CASE(

@@ -206,6 +206,7 @@ TEST_CASE("GGUF layers: each of Nemotron-H's is one part") {
       .Key("expert_shared_count", 1)
       .Key("expert_feed_forward_length", 6)
       .Key("expert_shared_feed_forward_length", 10)
+      .Key("moe_latent_size", 4)
       .Has(0, {"ssm_out.weight", "ssm_norm.weight"})
       .Has(1, {"attn_output.weight"})
       .Has(2, {"ffn_up.weight"})
@@ -217,6 +218,7 @@ TEST_CASE("GGUF layers: each of Nemotron-H's is one part") {
   CHECK(config->recurrent.kv_layers == Bools{false, true, false, false});
   CHECK(config->mixture_layers == Bools{false, false, false, true});
   CheckScans(config->recurrent);
+  CHECK(config->moe_latent_size == 4);
   CHECK(config->shared_intermediate_size == 10);
 }
 

@@ -107,7 +107,7 @@ TEST_CASE("spelled keys: each layer of Nemotron-H is one part") {
   CHECK(config->rotary_dim == 0);
   CHECK_THAT(Refusal(json, "hybrid_override_pattern", "M*-"), Contains("hybrid_override_pattern"));
   CHECK_THAT(Refusal(json, "hybrid_override_pattern", "M*-X"), Contains("hybrid_override_pattern"));
-  CHECK_THAT(Refusal(json, "moe_latent_size", 32), Contains("moe_latent_size"));
+  CHECK_THAT(Refusal(json, "moe_latent_size", -3), Contains("moe_latent_size"));
   CHECK_THAT(Refusal(json, "use_bias", true), Contains("use_bias"));
   CHECK_THAT(Refusal(json, "n_routed_experts", nullptr), Contains("n_routed_experts is missing"));
 
