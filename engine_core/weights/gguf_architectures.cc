@@ -365,7 +365,12 @@ constexpr GgufArchitecture kArchitectures[] = {
     {.name = "olmoe", .hf_name = "OlmoeForCausalLM", .hf_mixture = "OlmoeForCausalLM"},
     {.name = "phi2", .hf_name = "PhiForCausalLM", .layer_names = kPhiNames},
     {.name = "phi3", .hf_name = "Phi3ForCausalLM"},
-    {.name = "phimoe", .hf_name = "PhiMoEForCausalLM", .hf_mixture = "PhiMoEForCausalLM"},
+    // Files have no key for Phi-3.5-MoE's factors of cosines and sines.
+    {.name = "phimoe",
+     .hf_name = "PhiMoEForCausalLM",
+     .hf_mixture = "PhiMoEForCausalLM",
+     .config = R"({"rope_scaling": {"short_mscale": 1.243163121016122,
+                                    "long_mscale": 1.243163121016122}})"},
     {.name = "qwen2", .hf_name = "Qwen2ForCausalLM", .has_qkv_bias = true},
     {.name = "qwen2moe",
      .hf_name = "Qwen2MoeForCausalLM",

@@ -319,6 +319,7 @@ StatusOr<std::string> GgufConfigJson(const GgufFile& file) {
       (file.Find("blk.0.attn_q.bias") != nullptr || file.Find("blk.0.attn_output.bias") != nullptr);
   config["mlp_bias"] = file.Find("blk.0.ffn_up.bias") != nullptr;
   config["lm_head_bias"] = file.Find("output.bias") != nullptr;
+  config["use_qk_norm"] = file.Find("blk.0.attn_q_norm.weight") != nullptr;
   ASSIGN_OR_RETURN(config["eos_token_id"], GgufEndTokens(metadata));
   return config.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

@@ -48,6 +48,9 @@ void AddKinds(const GgufFile& file, RecurrentKind states, Json* config) {
                     : has_experts                              ? "moe"
                                                                : "mlp");
     if (!has_experts) dense.push_back(i);
+    // Nemotron-H's key has the size of experts where it has both.
+    const GgufTensor* const up = file.Find("blk." + std::to_string(i) + ".ffn_up.weight");
+    if (types.back() == "mlp" && up != nullptr) (*config)["intermediate_size"] = up->shape[0];
   }
   const bool has_states = states != RecurrentKind::kNone;
   if (has_states || dense.size() < types.size()) (*config)["mlp_only_layers"] = std::move(dense);

@@ -506,7 +506,8 @@ TEST_CASE("GGUF twins: files that llama.cpp's converter made") {
     CAPTURE(config.status().message());
     REQUIRE(config.ok());
     const auto backend = MakeTestBackend(false, DType::kF32, 1);
-    for (const json& prompt : ReadGoldens(folder)["prompts"]) {
+    const json goldens = ReadGoldens(folder);
+    for (const json& prompt : goldens["prompts"]) {
       const auto ids = prompt["prompt_ids"].get<std::vector<int32_t>>();
       const auto expected = AllLogits(expected_config, folder, 256, backend.get(), ids);
       const auto found = AllLogits(config, entry.path(), 256, backend.get(), ids);
