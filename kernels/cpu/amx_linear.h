@@ -177,14 +177,19 @@ void TiledPanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end,
 }
 
 // The steps of K that rows walk before the next rows do: one tile of rows reads a panel once; few
-// tiles walk a block that stays in L1. Of many tiles two stay in L1 while they meet all columns of
-// a group of panels, which come from L2; with more steps they would not, with fewer more sums would
-// come and go.
-constexpr int64_t kFewTiles = 4, kStepsOfFew = 8, kStepsOfMany = 16;
+// tiles walk a block that stays in L1, some one that stays in L2. Of many tiles two stay in L1
+// while they meet all columns of a group of panels, which come from L2; with more steps they would
+// not, with fewer more sums would come and go.
+constexpr int64_t kFewTiles = 4, kStepsOfFew = 8;
+constexpr int64_t kSomeTiles = 12, kStepsOfSome = 32;
+constexpr int64_t kStepsOfMany = 16;
 
 inline int64_t StepsOfBlock(int64_t tiles, int64_t steps) {
   if (steps == 0) return 1;
-  const int64_t most = tiles == 1 ? steps : tiles <= kFewTiles ? kStepsOfFew : kStepsOfMany;
+  const int64_t most = tiles == 1            ? steps
+                       : tiles <= kFewTiles  ? kStepsOfFew
+                       : tiles <= kSomeTiles ? kStepsOfSome
+                                             : kStepsOfMany;
   const int64_t blocks = (steps + most - 1) / most;
   return (steps + blocks - 1) / blocks;
 }
@@ -218,28 +223,34 @@ struct TiledPanels {
   const int64_t max_steps;
 };
 
+// Panels [group, group_end): each block meets all rows before the next one does.
 template <class Arithmetic>
 void FewTiles(const TiledPanels& panels, int64_t row_begin, int64_t row_end, int64_t tiles,
-              int64_t panel, float* sums) {
+              int64_t group, int64_t group_end, float* sums) {
   const LinearTask& task = panels.task;
+  const int64_t sums_of_panel = tiles * task.tile_rows * kPanelColumns;
   alignas(64) uint32_t tail[kPanelStep];
   // A depth of less than one step has one block, which is its tail.
   for (int64_t step = 0; step == 0 || step < panels.steps; step += panels.max_steps) {
-    const TiledBlock block = panels.Block(panel, step, tail);
     const bool is_last = panels.IsLast(step);
-    const auto multiply = [&]<int kLines>(const uint32_t* ahead) {
-      TiledPanelBlock<Arithmetic, kLines>(task, row_begin, row_end, panel, step, block, sums,
-                                          is_last, ahead, block.steps * kPanelStep);
-    };
-    const uint32_t* const next =
-        is_last ? panels.Weights(panel + 1, 0) : panels.Weights(panel, step + block.steps);
-    if (tiles == 1) {
-      // Its passes are the panel: what it reads 16 KiB later.
-      multiply.template operator()<64>(block.weights + 4 * kPanelStep);
-    } else if (tiles <= 3) {
-      multiply.template operator()<32>(next);
-    } else {
-      multiply.template operator()<16>(next);
+    for (int64_t panel = group; panel < group_end; ++panel) {
+      const TiledBlock block = panels.Block(panel, step, tail);
+      const auto multiply = [&]<int kLines>(const uint32_t* ahead) {
+        TiledPanelBlock<Arithmetic, kLines>(task, row_begin, row_end, panel, step, block,
+                                            sums + (panel - group) * sums_of_panel, is_last, ahead,
+                                            block.steps * kPanelStep);
+      };
+      const uint32_t* const next = panel + 1 < group_end ? panels.Weights(panel + 1, step)
+                                   : is_last             ? panels.Weights(group_end, 0)
+                                             : panels.Weights(group, step + block.steps);
+      if (tiles == 1) {
+        // Its passes are the panel: what it reads 16 KiB later.
+        multiply.template operator()<64>(block.weights + 4 * kPanelStep);
+      } else if (tiles <= 3) {
+        multiply.template operator()<32>(next);
+      } else {
+        multiply.template operator()<16>(next);
+      }
     }
   }
 }
@@ -302,26 +313,21 @@ void TiledLinear(const LinearTask& task, int64_t row_begin, int64_t row_end, int
   const Tiles shape{TileShape(task.tile_rows)};
   const int64_t tiles = (row_end - row_begin + task.tile_rows - 1) / task.tile_rows;
   const TiledPanels panels(task, StepsOfBlock(tiles, task.k_units / kTileSide));
-  if (tiles <= kFewTiles) {
-    for (int64_t panel = panel_begin; panel < panel_end; ++panel) {
-      FewTiles<Arithmetic>(panels, row_begin, row_end, tiles, panel, partial);
+  const int64_t at_once = tiles <= kFewTiles ? 1 : kPanelsAtOnce;
+  for (int64_t group = panel_begin; group < panel_end; group += at_once) {
+    const int64_t group_end = group + at_once < panel_end ? group + at_once : panel_end;
+    if (tiles <= kSomeTiles) {
+      FewTiles<Arithmetic>(panels, row_begin, row_end, tiles, group, group_end, partial);
+      continue;
     }
-    return;
-  }
-  for (int64_t group = panel_begin; group < panel_end; group += kPanelsAtOnce) {
-    const int64_t group_end = group + kPanelsAtOnce < panel_end ? group + kPanelsAtOnce : panel_end;
     const auto multiply = [&]<int kLines>() {
       ManyTiles<Arithmetic, kLines>(panels, row_begin, row_end, group, group_end, panel_end,
                                     partial);
     };
     if (tiles > 24) {
       multiply.template operator()<2>();
-    } else if (tiles > 12) {
-      multiply.template operator()<4>();
-    } else if (tiles > 8) {
-      multiply.template operator()<8>();
     } else {
-      multiply.template operator()<16>();
+      multiply.template operator()<4>();
     }
   }
 }
