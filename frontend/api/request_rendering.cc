@@ -107,6 +107,14 @@ Json StreamOptionsJson(const GenerationRequest& request) {
           {"continuous_usage_stats", request.stream_options->continuous_usage_stats}};
 }
 
+// Without the prompt that a prefill stage has forwarded to a chat: it is the body's prompt.
+Json TransferJson(const GenerationRequest& asked, bool is_chat) {
+  if (asked.kv_transfer_params.is_null()) return nullptr;
+  Json params = *asked.kv_transfer_params;
+  if (is_chat) params.erase("prompt_token_ids");
+  return params;
+}
+
 // Which images there are, and where; null without. What the model takes of them is not shown: who
 // routes by content needs their hashes only.
 Json FeaturesJson(const wire::EngineCoreRequest& request) {
@@ -163,8 +171,7 @@ StatusOr<Json> RenderedBodies(const RequestHeaders& headers, const ApiContext& c
          {"cache_salt", OrNull(request.cache_salt)},
          {"priority", request.priority},
          {"session_id", OrNull(request.session_id)},
-         {"kv_transfer_params",
-          asked.kv_transfer_params.is_null() ? Json(nullptr) : *asked.kv_transfer_params},
+         {"kv_transfer_params", TransferJson(asked, call->chat() != nullptr)},
          {"ec_transfer_params",
           asked.ec_transfer_params.is_null() ? Json(nullptr) : *asked.ec_transfer_params}});
   }

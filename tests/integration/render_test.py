@@ -114,6 +114,7 @@ class Rendering(unittest.TestCase):
             return [request[i] for i in range(len(request)) if i not in (0, 5, 11, 12, 16)]
         for fields in ({"thinking_token_budget": 7}, {"watermarking": False, "routed_experts_prompt_start": 2},
                        {"vllm_xargs": {"a": 1}, "kv_transfer_params": {"b": 2}, "ec_transfer_params": {"c": 3}},
+                       {"kv_transfer_params": {"prompt_token_ids": [5, 6], "b": 2}},
                        {"session_id": "s", "priority": 3, "cache_salt": "salt", "chat_template_kwargs": {"enable_thinking": True}},
                        {"logit_bias": {"5": 2}, "allowed_token_ids": [5, 6], "bad_words": ["x"], "stop": ["y"], "min_tokens": 2},
                        {"logprobs": True, "top_logprobs": 2, "prompt_logprobs": 1, "seed": 4, "top_p": 0.5, "top_k": 3, "min_p": 0.1},
