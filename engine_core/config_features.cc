@@ -18,13 +18,29 @@ DraftReport DraftReportOf(std::string_view word) {
                              : DraftReport::kNone;
 }
 
+// What ranks with a device each lack, beside what all ranks do.
+Status CheckCudaRanks(const EngineConfig& config, const RankCounts& ranks) {
+  const auto refuse = [](const std::string& flag) {
+    return InvalidArgumentError(flag + ": is not built for --device cuda, only for cpu");
+  };
+  if (ranks.pipeline > 1) return refuse("--pipeline-parallel-size above 1");
+  if (config.enable_expert_parallel) return refuse("--enable-expert-parallel");
+  if (config.enable_prompt_embeds) {
+    return refuse("--enable-prompt-embeds with --tensor-parallel-size above 1");
+  }
+  if (ranks.tensor > kMaxDeviceRanks) {
+    return InvalidArgumentError("--tensor-parallel-size " + std::to_string(ranks.tensor) +
+                                ": must be at most " + std::to_string(kMaxDeviceRanks) +
+                                " with --device cuda");
+  }
+  return OkStatus();
+}
+
 // What has not been built for several ranks is refused by its flag's name.
 Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
   const RankCounts& ranks = setup.ranks;
   const std::string flag = ranks.tensor > 1 ? "--tensor-parallel-size" : "--pipeline-parallel-size";
-  if (setup.device == "cuda") {
-    return InvalidArgumentError(flag + ": is not built for --device cuda, only for cpu");
-  }
+  if (setup.device == "cuda") RETURN_IF_ERROR(CheckCudaRanks(config, ranks));
   if (setup.runner.speculation.has_model()) {
     return InvalidArgumentError("--speculative-config: a drafter with a model is not built for " +
                                 flag + " above 1");

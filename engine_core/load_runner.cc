@@ -19,12 +19,14 @@
 namespace tandem {
 namespace {
 
-StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup) {
+// device: of a rank that has one of its own.
+StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup, int device) {
   if (setup.device == "reference") return MakeReferenceBackend();
   if (setup.device == "cuda") {
     return MakeCudaBackend({.dtype = setup.backend.dtype,
                             .num_threads = setup.backend.num_threads,
-                            .attention = setup.attention});
+                            .attention = setup.attention,
+                            .device = device});
   }
   return MakeCpuBackend(setup.backend);
 }
@@ -61,6 +63,7 @@ StatusOr<DraftModel> LoadDraft(const EngineConfig& config, const EngineSetup& se
 Status FinishRunner(int64_t bytes_per_block, int64_t other_bytes, ModelRunner* runner,
                     EngineSetup* setup, StartupLog* startup) {
   const bool is_device = !runner->backend().device().memory_is_host();
+  RankGroup* ranks = setup->runner.ranks;
   if (is_device) {
     const int64_t free_before = runner->backend().device().memory().free_bytes;
     RETURN_IF_ERROR(runner->RunFirstSteps());
@@ -73,6 +76,12 @@ Status FinishRunner(int64_t bytes_per_block, int64_t other_bytes, ModelRunner* r
   }
   HostMemory memory = ReadMemory(runner->backend(), *setup);
   memory.resident_bytes += other_bytes;
+  if (is_device && ranks != nullptr) {
+    // All ranks have as many blocks: what the fullest device has room for.
+    ASSIGN_OR_RETURN(const int64_t least, ranks->LeastFreeBytes());
+    memory.available_bytes = std::min(memory.available_bytes, least);
+    memory.resident_bytes = memory.total_bytes - memory.available_bytes;
+  }
   RETURN_IF_ERROR(SizeKvCache(bytes_per_block, memory, setup));
   const ExecutorLimits& limits = setup->runner.limits;
   RETURN_IF_ERROR(runner->AllocateKvCache(limits.num_blocks, limits.max_model_len));
@@ -127,8 +136,7 @@ void LogAttention(const EngineSetup& setup) {
            << " attention backend: " << setup.attention_reason;
 }
 
-// Of the target at all ranks, which are on this host, and, in the same blocks, of a drafter with a
-// model.
+// Of the target, on a host at all its ranks, and, in the same blocks, of a drafter with a model.
 int64_t KvBytesPerBlock(const ModelConfig& config, const std::optional<DraftModelConfig>& draft,
                         const Backend& backend, const EngineSetup& setup) {
   const auto bytes = [&](const ModelConfig& model, const RankPlace& place,
@@ -137,6 +145,7 @@ int64_t KvBytesPerBlock(const ModelConfig& config, const std::optional<DraftMode
         KvSpecOf(model, setup.runner.limits.block_size, 0, setup.runner.kv_format, place, groups));
   };
   int64_t sum = draft ? bytes(draft->config, {}, {}) : 0;
+  if (!backend.device().memory_is_host()) return sum + bytes(config, setup.ranks.PlaceOf(0), {});
   for (int rank = 0; rank < setup.ranks.num_ranks(); ++rank) {
     sum += bytes(config, setup.ranks.PlaceOf(rank), setup.runner.limits.groups);
   }
@@ -190,7 +199,8 @@ Status PlanStart(const ModelConfig& config, const std::optional<DraftModelConfig
   const MemoryPlanInput input = {.dtype = setup->backend.dtype,
                                  .formats = setup->formats,
                                  .kv_bytes_per_block = bytes_per_block,
-                                 .is_device = !backend.device().memory_is_host()};
+                                 .is_device = !backend.device().memory_is_host(),
+                                 .num_shares = setup->device == "cuda" ? setup->ranks.tensor : 1};
   setup->memory_plan = PlanMemory(config, limits, input);
   if (draft) setup->memory_plan->AddDrafter(PlanMemory(draft->PlannedConfig(), limits, input));
   if (!max_model_len.ok()) return max_model_len.status();
@@ -248,7 +258,8 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   if (config.enable_sleep_mode) runner->SetSource(std::move(source));
   source.reset();
   startup->Done("step buffers");
-  int64_t other_bytes = loaded->workers ? loaded->workers->resident_bytes() : 0;
+  const bool is_host = runner->backend().device().memory_is_host();
+  int64_t other_bytes = loaded->workers && is_host ? loaded->workers->resident_bytes() : 0;
   other_bytes += MappedBytes(config.model);
   if (setup->max_lora_rank > 0) {
     loaded->adapter_reader = std::make_unique<AdapterReader>(
@@ -281,6 +292,15 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   return runner;
 }
 
+Status CheckDevices(const EngineSetup& setup) {
+  const int wanted = setup.ranks.num_ranks();
+  if (setup.device != "cuda" || wanted == 1 || NumCudaDevices() >= wanted) return OkStatus();
+  return UnavailableError("--tensor-parallel-size " + std::to_string(wanted) +
+                          ": needs as many CUDA devices, there are " +
+                          std::to_string(NumCudaDevices()) +
+                          "; CUDA_VISIBLE_DEVICES may hide others");
+}
+
 // The workers get the flags of this process, with the limits that it has chosen.
 Status StartWorkers(EngineConfig config, const ModelConfig& model_config, EngineSetup* setup,
                     LoadedRunner* loaded) {
@@ -294,14 +314,23 @@ Status StartWorkers(EngineConfig config, const ModelConfig& model_config, Engine
   return OkStatus();
 }
 
+// A rank that is lost meanwhile would be waited for by the library through which they join.
+Status JoinRanks(Backend* backend, LoadedRunner* loaded, WorkerProcesses::OnLost on_lost) {
+  loaded->workers->Watch(/*hang_seconds=*/0, std::move(on_lost));
+  const Status joined = loaded->ranks->Join(backend);
+  loaded->workers->EndWatch();
+  return joined;
+}
+
 }  // namespace
 
 StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
                                                const ModelConfig& model_config,
                                                const EngineSetup& setup, RankGroup* group,
                                                StartupLog* startup) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(setup));
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(setup, group->place().share.rank));
   startup->Done("device", std::string(backend->description()));
+  RETURN_IF_ERROR(group->Join(backend.get()));
   auto source = std::make_unique<ModelSource>(SourceOf(config, model_config, setup, group));
   ASSIGN_OR_RETURN(std::unique_ptr<Model> model, source->Load(backend.get()));
   startup->Done("weights packed");
@@ -322,8 +351,10 @@ CacheSize SizeOf(const ExecutorLimits& limits) {
 }
 
 StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig& model_config,
-                                  EngineSetup* setup, StartupLog* startup) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(*setup));
+                                  EngineSetup* setup, StartupLog* startup,
+                                  WorkerProcesses::OnLost on_lost) {
+  RETURN_IF_ERROR(CheckDevices(*setup));
+  ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(*setup, 0));
   startup->Done("device", std::string(backend->description()) + ", dtype " +
                               std::string(DTypeName(setup->backend.dtype)) + ", quantization " +
                               config.quantization);
@@ -339,6 +370,10 @@ StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig&
   }
   if (setup->ranks.num_ranks() > 1) {
     RETURN_IF_ERROR(StartWorkers(config, model_config, setup, &loaded));
+    if (!backend->device().memory_is_host()) {
+      RETURN_IF_ERROR(JoinRanks(backend.get(), &loaded, std::move(on_lost)));
+      startup->Done("ranks joined");
+    }
   }
   StatusOr<std::unique_ptr<ModelRunner>> runner =
       MakeRunner(config, model_config, draft_config, std::move(backend), setup, &loaded, startup);

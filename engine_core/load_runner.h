@@ -34,9 +34,11 @@ struct LoadedRunner {
   }
 };
 
-// Completes the setup by what depends on memory. Starts the processes of the other ranks.
+// Completes the setup by what depends on memory. Starts the processes of the other ranks; on_lost
+// is called where one is lost while ranks with devices join.
 StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig& model_config,
-                                  EngineSetup* setup, StartupLog* startup);
+                                  EngineSetup* setup, StartupLog* startup,
+                                  WorkerProcesses::OnLost on_lost = {});
 
 // The part of another rank, in that rank's process; `setup` is as LoadRunner had it when it started
 // the process.

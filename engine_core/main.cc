@@ -326,7 +326,8 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   startup->Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +
                               model_config->architecture + "), max_model_len " +
                               WithCommas(setup->runner.limits.max_model_len));
-  StatusOr<LoadedRunner> loaded = LoadRunner(config, *model_config, &*setup, startup);
+  StatusOr<LoadedRunner> loaded =
+      LoadRunner(config, *model_config, &*setup, startup, EndWithoutRank);
   if (!loaded.ok()) return Fail(kExitBadModel, loaded.status());
   const auto fail = [&](const Status& status) {
     return Fail(kExitBadModel, loaded->WithAdvice(status, *setup));

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the model runs on: a Device, its Ops, the Communicator with the model's other ranks, and the
-// factories of everything whose layout is the backend's own: packed weights, the KV cache,
+// What the model runs on: a Device, its Ops, the exchange with the model's ranks on other devices,
+// and the factories of everything whose layout is the backend's own: packed weights, the KV cache,
 // attention plans, samplers. Model code is written once against it; kernels/reference defines the
 // results, kernels/cpu and kernels/cuda are fast.
 // Thread: one caller, the engine loop. Ownership: results of the factories are the caller's and
@@ -19,7 +19,6 @@
 
 #include "common/status.h"
 #include "kernels/adapter_pair.h"
-#include "kernels/communicator.h"
 #include "kernels/device.h"
 #include "kernels/device_sampler.h"
 #include "kernels/matrix_source.h"
@@ -27,6 +26,7 @@
 #include "kernels/packed_matrix.h"
 #include "kernels/paged_kv.h"
 #include "kernels/parallel.h"
+#include "kernels/rank_exchange.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
@@ -40,7 +40,6 @@ class Backend {
   virtual Device& device() = 0;
   virtual const Device& device() const = 0;
   virtual Ops& ops() = 0;
-  virtual Communicator& communicator() { return one_rank_; }
   DType activation_dtype() const { return types_.activation; }
   DType residual_dtype() const { return types_.residual; }
 
@@ -89,6 +88,17 @@ class Backend {
                                                                      int64_t max_tokens,
                                                                      int64_t max_requests) = 0;
 
+  // ---- of a model whose ranks have a device each ----
+  // Names a place where they meet. One rank makes it and gives its bytes to the others.
+  virtual StatusOr<std::string> MakeMeetingPlace() {
+    return UnimplementedError("ranks with devices of their own are not built for this backend");
+  }
+  // Waits for all ranks; afterwards there is an exchange.
+  virtual Status JoinRanks(int /*rank*/, int /*size*/, const std::string& /*place*/) {
+    return UnimplementedError("ranks with devices of their own are not built for this backend");
+  }
+  virtual RankExchange* exchange() { return nullptr; }
+
   // Null where the device's memory is the host's: there the host draws from the logits themselves.
   virtual StatusOr<std::unique_ptr<DeviceSampler>> MakeSampler(const DeviceSamplerLimits&) {
     return std::unique_ptr<DeviceSampler>();
@@ -99,7 +109,6 @@ class Backend {
 
  private:
   OpTypes types_;
-  OneRank one_rank_;
 };
 
 // The definition of every op. Slow; any block size; float32 throughout.
@@ -136,6 +145,8 @@ struct CudaBackendOptions {
   DType dtype = DType::kBf16;  // compute type: kBf16 or kF32
   int num_threads = 0;         // of the host, for ParallelFor; 0: one per usable CPU
   AttentionBackend attention = AttentionBackend::kAuto;
+  int device = 0;                             // of those that CUDA_VISIBLE_DEVICES leaves
+  std::string nccl_library = "libnccl.so.2";  // opened where several ranks run a model
   // Pack draws all matrices on the device and does not read its blocks, which need no data.
   std::optional<RandomMatrices> random = {};
 };
@@ -150,8 +161,9 @@ struct AttentionChoice {
 StatusOr<AttentionChoice> ChooseAttention(AttentionBackend wanted, bool has_flashinfer, DType dtype,
                                           const AttentionShape& shape);
 
-// Whether this build has CUDA, and this host a device for it.
-bool HasCudaDevice();
+// The devices that CUDA_VISIBLE_DEVICES leaves; 0 in a build without CUDA.
+int NumCudaDevices();
+inline bool HasCudaDevice() { return NumCudaDevices() > 0; }
 
 // Whether this build has FlashInfer's attention kernels.
 bool HasFlashInfer();

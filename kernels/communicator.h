@@ -3,12 +3,10 @@
 // How the ranks that share one model exchange tensors. A rank is a process (or a thread) with a
 // device of its own and a share of each layer's weights; every rank calls the same functions with
 // equal sizes in the same order.
-// A layer whose input columns are split calls AllReduce on its output; one whose output columns are
-// split calls AllGather where all of them are needed, as for logits.
+// Models exchange parts of tensors by RankExchange, which on a device is made of these.
 // Thread: engine loop. A call takes its place in the order of the ops, as an op does. Ownership:
-// views are borrowed for the call. Shapes: contiguous, float32 or bf16.
-// Failure: status(), final; a shape that does not fit is our own mistake (CHECK).
-// Nothing turns this on yet: every backend has OneRank.
+// views are borrowed for the call. Shapes: contiguous, float32 or bf16; int32 where nothing is
+// added. Failure: status(), final; a shape that does not fit is our own mistake (CHECK).
 
 #include <cstdint>
 
@@ -47,7 +45,11 @@ class Communicator {
   // What the functions above demand of their arguments.
   static void CheckExchanged(const Tensor& x) {
     CHECK(x.IsContiguous()) << x << ", rows are " << x.row_stride << " apart";
-    CHECK(x.dtype == DType::kF32 || x.dtype == DType::kBf16) << x;
+    CHECK(x.dtype == DType::kF32 || x.dtype == DType::kBf16 || x.dtype == DType::kI32) << x;
+  }
+  static void CheckAdded(const Tensor& x) {
+    CheckExchanged(x);
+    CHECK(x.dtype != DType::kI32) << x;
   }
   void CheckGathered(const Tensor& x) const {
     CheckExchanged(x);
@@ -60,19 +62,6 @@ class Communicator {
  private:
   int rank_;
   int size_;
-};
-
-// A model that is not split: every tensor is already what an exchange would make it.
-class OneRank final : public Communicator {
- public:
-  OneRank() : Communicator(0, 1) {}
-  void AllReduce(const Tensor& x) override { CheckExchanged(x); }
-  void AllGather(const Tensor& x) override { CheckGathered(x); }
-  void Broadcast(const Tensor& x, int root) override {
-    CheckExchanged(x);
-    CheckRoot(root);
-  }
-  Status status() override { return OkStatus(); }
 };
 
 }  // namespace tandem

@@ -86,8 +86,16 @@ std::byte* SharedCommunicator::Chunk(int r) const {
   return chunks_.get() + (chunk_set_ * size() + r) * kChunkBytes;
 }
 
+Tensor SharedCommunicator::IdsFrom(const Tensor& ids, int64_t first) {
+  const auto* from = ids.Data<int32_t>();
+  ids_.resize(std::max(ids_.size(), static_cast<size_t>(ids.rows())));
+  std::transform(from, from + ids.rows(), ids_.begin(),
+                 [first](int32_t id) { return id - static_cast<int32_t>(first); });
+  return Tensor(ids_.data(), DType::kI32, {ids.rows()});
+}
+
 void SharedCommunicator::AllReduce(const Tensor& x) {
-  CheckExchanged(x);
+  CheckAdded(x);
   const int64_t element = SizeOf(x.dtype), count = x.NumElements();
   for (int64_t begin = 0; begin < count; begin += kChunkBytes / element) {
     const int64_t n = std::min(count - begin, kChunkBytes / element);

@@ -14,16 +14,18 @@
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
+#include <vector>
 
 #include "common/futex.h"
 #include "common/shared_memory.h"
 #include "common/status.h"
 #include "kernels/communicator.h"
+#include "kernels/rank_exchange.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
 
-class SharedCommunicator final : public Communicator {
+class SharedCommunicator final : public Communicator, public RankExchange {
  public:
   // The part of the shared memory that ranks 0 .. size - 1 use, zeros at first: from `begin` on,
   // which is a multiple of SharedMemory::kPageBytes; its end is theirs to watch.
@@ -35,7 +37,7 @@ class SharedCommunicator final : public Communicator {
                                                               int size, int spins = kFutexSpins);
 
   // A tensor in the memory of all ranks, zeros. All ranks allocate the same ones in the same order.
-  StatusOr<OwnedTensor> Allocate(DType dtype, std::initializer_list<int64_t> shape);
+  StatusOr<OwnedTensor> Allocate(DType dtype, std::initializer_list<int64_t> shape) override;
   // Of tensors that are gone, at all ranks before one allocates again: their memory is given back,
   // and the next ones take their place.
   Status ForgetTensors();
@@ -44,9 +46,18 @@ class SharedCommunicator final : public Communicator {
   int64_t end() const { return end_; }
 
   // Returns when every rank has called it; then what each wrote before can be read by all.
-  void Meet();
+  void Meet() override;
   // How often this rank has met the others; other threads may read it.
   uint32_t num_meetings() const { return words_->generation.load(std::memory_order_relaxed); }
+
+  bool is_shared() const override { return true; }
+  Tensor Part(const Tensor& x, const RankColumns& columns) override {
+    return x.Columns(columns.own().begin, columns.own().count);
+  }
+  void Gather(const Tensor&, const Tensor&, const RankColumns&) override { Meet(); }
+  void Sum(const Tensor& x) override { AllReduce(x); }
+  void ShareIds(const Tensor&) override {}  // they are in the memory of all
+  Tensor IdsFrom(const Tensor& ids, int64_t first) override;
 
   void AllReduce(const Tensor& x) override;
   void AllGather(const Tensor& x) override;
@@ -81,6 +92,7 @@ class SharedCommunicator final : public Communicator {
   Words* words_ = nullptr;
   SharedMemory::Mapping chunks_;
   int chunk_set_ = 0;
+  std::vector<int32_t> ids_;  // IdsFrom's
 };
 
 }  // namespace tandem

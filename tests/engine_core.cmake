@@ -99,9 +99,16 @@ tandem_test(golden_gguf_twins LABEL golden
        tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_cuda LABEL golden TIMEOUT 600
   SRCS golden/emulated_cuda_test.cc golden/emulated_adapters_test.cc golden/emulated_drafts_test.cc golden/emulated_quantized_test.cc
-       support/engine_driver.cc support/golden_logits.cc
+       support/engine_driver.cc support/golden_logits.cc support/greedy_text.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/adapters engine_core/executor engine_core/scheduler
        tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+tandem_test(golden_emulated_ranks LABEL golden TIMEOUT 600
+  SRCS golden/emulated_ranks_test.cc unit/kernels/cuda/cuda_exchange_test.cc support/engine_driver.cc support/greedy_text.cc
+  DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
+       tests/support tests/support/files nlohmann_json::nlohmann_json)
+target_include_directories(golden_emulated_ranks PRIVATE ${CMAKE_SOURCE_DIR})
+target_compile_definitions(golden_emulated_ranks PRIVATE TANDEM_FAKE_NCCL="$<TARGET_FILE:fake_nccl>")
+add_dependencies(golden_emulated_ranks fake_nccl)
 tandem_test(property_cuda_models LABEL property TIMEOUT 300
   SRCS property/cuda_models_test.cc support/engine_driver.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler

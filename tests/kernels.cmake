@@ -1,7 +1,7 @@
 # tandem_test() lines of tests over kernels.
 module(tests/support/kernels DEPS kernels)
 tandem_test(unit_kernels LABEL unit
-  SRCS unit/kernels/communicator_test.cc unit/kernels/shared_communicator_test.cc unit/kernels/ops_test.cc unit/kernels/recurrence_test.cc unit/kernels/host_memory_test.cc unit/kernels/tensor_test.cc unit/kernels/matrix_source_test.cc
+  SRCS unit/kernels/shared_communicator_test.cc unit/kernels/ops_test.cc unit/kernels/recurrence_test.cc unit/kernels/host_memory_test.cc unit/kernels/tensor_test.cc unit/kernels/matrix_source_test.cc
        unit/kernels/quantization_test.cc unit/kernels/reference_test.cc
   DEPS kernels tests/support/kernels)
 tandem_test(property_kernels LABEL property TIMEOUT 600
@@ -25,6 +25,7 @@ target_include_directories(tandem_emulated_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCudaBackend
   CudaDevice=EmulatedCudaDevice CudaOps=EmulatedCudaOps
   MakeCudaBackend=MakeEmulatedCudaBackend HasCudaDevice=HasEmulatedCudaDevice
+  NumCudaDevices=NumEmulatedCudaDevices CudaExchange=EmulatedCudaExchange
   ReadCudaFacts=ReadEmulatedCudaFacts
   HasFlashInfer=HasEmulatedFlashInfer FlashInferDecodeBlocks=EmulatedFlashInferDecodeBlocks
   LaunchFlashInfer=EmulatedLaunchFlashInfer CudaMatrix=EmulatedCudaMatrix

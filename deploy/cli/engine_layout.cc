@@ -126,20 +126,32 @@ StatusOr<Words> ShareCpus(const EngineConfig& engine, int num_engines) {
   return shares;
 }
 
-// One device for each engine; empty: none is chosen for them.
+// The devices of each engine, one for each of its ranks, as CUDA_VISIBLE_DEVICES has them; empty:
+// none are chosen for them.
 StatusOr<Words> ShareDevices(const EngineConfig& engine, int num_engines,
                              const char* visible_devices) {
+  Words shares;
+  const bool is_unknown = engine.device != "cuda" && visible_devices == nullptr;
+  if (num_engines == 1 || engine.device == "cpu" || is_unknown) return shares;
+  const auto num_ranks =
+      static_cast<size_t>(engine.tensor_parallel_size * engine.pipeline_parallel_size);
+  const size_t wanted = num_ranks * static_cast<size_t>(num_engines);
   Words devices;
-  if (num_engines == 1 || (engine.device != "cuda" && visible_devices == nullptr)) return devices;
   if (visible_devices == nullptr) {
-    for (int i = 0; i < num_engines; ++i) devices.push_back(std::to_string(i));
-    return devices;
+    for (size_t i = 0; i < wanted; ++i) devices.push_back(std::to_string(i));
+  } else {
+    for (const std::string_view device : Split(visible_devices, ',')) devices.emplace_back(device);
   }
-  for (const std::string_view device : Split(visible_devices, ',')) devices.emplace_back(device);
-  if (static_cast<int>(devices.size()) >= num_engines) return devices;
-  return Refusal("CUDA_VISIBLE_DEVICES=" + std::string(visible_devices) + " has " +
-                 std::to_string(devices.size()) + " devices for " + std::to_string(num_engines) +
-                 " engines");
+  if (devices.size() < wanted) {
+    return Refusal("CUDA_VISIBLE_DEVICES=" + std::string(visible_devices) + " has " +
+                   std::to_string(devices.size()) + " devices for " + std::to_string(wanted) +
+                   (num_ranks == 1 ? " engines" : " ranks of all engines here"));
+  }
+  for (size_t i = 0; i < wanted; ++i) {
+    if (i % num_ranks == 0) shares.emplace_back();
+    shares.back() += (i % num_ranks == 0 ? "" : ",") + devices[i];
+  }
+  return shares;
 }
 
 Status CheckSame(std::string_view flag, bool is_same) {

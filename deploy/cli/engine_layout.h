@@ -44,7 +44,8 @@ struct LocalEngine {
   std::vector<std::string> environment;  // "NAME=value"
 };
 // The engines here, each with its share of the CPUs that --cpu-bind lists and, on cuda, with a
-// device of its own. visible_devices: of CUDA_VISIBLE_DEVICES; nullptr: it is not set.
+// device of its own for each rank. visible_devices: of CUDA_VISIBLE_DEVICES; nullptr: it is not
+// set.
 StatusOr<std::vector<LocalEngine>> LocalEngines(const EngineLayout& layout,
                                                 const ServeCommandLine& line,
                                                 const char* visible_devices);

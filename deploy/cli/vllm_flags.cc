@@ -8,7 +8,7 @@ namespace tandem {
 namespace {
 
 // clang-format off
-constexpr std::string_view kOneDevice = "an engine core computes on one device, or on the CPUs of one host; --data-parallel-size starts several engine cores";
+constexpr std::string_view kOneDevice = "an engine core computes on the devices, or the CPUs, of one host, by --tensor-parallel-size; --data-parallel-size starts several engine cores";
 constexpr std::string_view kNuma = "--cpu-bind binds each rank; numactl, or NUMAPolicy= of the unit, binds a process";
 constexpr std::string_view kNoPython = "there is no Python that could import it";
 constexpr std::string_view kNoModelCode = "code that comes with a model is never run";
@@ -89,7 +89,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"device-ids", kValue, "", "CUDA_VISIBLE_DEVICES chooses the GPU"},
       {"diffusion-config", kValue, "{}", "diffusion models are not served", "dc"},
       {"disable-cascade-attn", kSwitch, "*", "there is no cascade attention"},
-      {"disable-custom-all-reduce", kSwitch, "*", kOneDevice},
+      {"disable-custom-all-reduce", kSwitch, "*", "ranks exchange by NCCL alone"},
       {"disable-frontend-multiprocessing", kSwitch, "*", "the frontend is always a process of its own"},
       {"disable-nccl-for-dp-synchronization", kSwitch, "*", kOneDevice},
       {"disable-sliding-window", kSwitch, "false", "a window belongs to the model; --max-model-len limits the context"},

@@ -187,7 +187,7 @@ MemoryPlan PlanMemory(const ModelConfig& config, const ExecutorLimits& limits,
   MemoryPlan plan = {
       .is_device = input.is_device,
       .limits = known,
-      .weights = WeightBytes(config, input),
+      .weights = WeightBytes(config, input) / input.num_shares,
       .rope = RopeBytes(config, limits.max_model_len),
       .activations = ActivationBytes(config, limits.max_num_batched_tokens, input.dtype),
       .logits = ModelLimitsOf(known).max_logits_rows * logits_row,

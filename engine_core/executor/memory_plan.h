@@ -22,6 +22,7 @@ struct MemoryPlanInput {
   WeightFormats formats = {};
   int64_t kv_bytes_per_block = 0;
   bool is_device = false;  // memory of its own; keeps no integer weights
+  int num_shares = 1;      // of the model, of which the memory holds one
 };
 
 struct MemoryPlan {

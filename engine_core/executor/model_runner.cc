@@ -41,11 +41,11 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       hidden_size_(config.hidden_size),
       num_token_types_(config.num_token_types),
       ranks_(options.ranks),
+      reads_ring_(ranks_ != nullptr && backend_->device().memory_is_host()),
       runs_late_(PlaceOf(options.ranks).stage.size > 1),
       graph_sizes_(options.graph_sizes) {
   CHECK_LE(limits_.max_steps_in_flight, kMaxStepsInFlight);
-  CHECK(ranks_ == nullptr || backend_->device().memory_is_host())
-      << "ranks are not built for devices";
+  CHECK(reads_ring_ || !runs_late_) << "pipelines are not built for devices";
   CHECK(limits_.groups.count() == 1 || (ranks_ == nullptr && backend_->device().memory_is_host() &&
                                         !options.speculation.has_model()))
       << "groups of layers are not built for these";
@@ -256,18 +256,24 @@ void ModelRunner::MeasureSteps() {
 
 Status ModelRunner::CaptureGraphs() {
   const auto run = [this] { RunModel(*newest_); };
-  RETURN_IF_ERROR(graphs_.Capture([this](int64_t size) { SendPadding(size, 1, false); }, run));
+  const auto send = [this](bool is_adapted) {
+    return [this, is_adapted](int64_t size) {
+      SendPadding(size, 1, is_adapted, StepMode::kCapture);
+    };
+  };
+  RETURN_IF_ERROR(graphs_.Capture(send(false), run));
   if (drafts_) RETURN_IF_ERROR(drafts_->CaptureGraphs(graph_sizes_));
   if (places_ == nullptr) return OkStatus();
-  return adapted_graphs_.Capture([this](int64_t size) { SendPadding(size, 1, true); }, run);
+  return adapted_graphs_.Capture(send(true), run);
 }
 
-void ModelRunner::SendPadding(int64_t num_tokens, int64_t tokens_per_request, bool is_adapted) {
+void ModelRunner::SendPadding(int64_t num_tokens, int64_t tokens_per_request, bool is_adapted,
+                              StepMode mode) {
   newest_->layout.LayOutPadding(num_tokens, tokens_per_request,
                                 pooler_ ? 0 : std::min(num_tokens, sampler_->max_logits_rows()),
                                 limits_.block_size);
   newest_->layout.is_adapted = is_adapted;
-  SendInputs(newest_);
+  SendInputs(newest_, mode);
 }
 
 // ---- steps ----
@@ -295,7 +301,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   DecodeGraphs& graphs = layout.is_adapted ? adapted_graphs_ : graphs_;
   const DecodeGraphs::Graph* graph = embedded_rows_.empty() ? graphs.Find(layout) : nullptr;
   if (graph != nullptr) layout.PadTo(graph->size);
-  SendInputs(newest_);
+  SendInputs(newest_, graph != nullptr ? StepMode::kReplay : StepMode::kRun);
   clock_.Begin(&newest_->times);
   if (graph != nullptr) {
     graphs.Replay(*graph);
@@ -323,7 +329,7 @@ void ModelRunner::FillRows(const StepLayout& layout) {
 // The result is complete: it runs on the host.
 Status ModelRunner::RunPooled() {
   FillRows(newest_->layout);
-  SendInputs(newest_);
+  SendInputs(newest_, StepMode::kRun);
   clock_.Begin(&newest_->times);
   RunModel(*newest_);
   pooler_->Run(newest_->layout, model_.get(), newest_->result);
@@ -333,6 +339,7 @@ Status ModelRunner::RunPooled() {
 
 Status ModelRunner::status() const {
   if (ranks_ != nullptr) RETURN_IF_ERROR(ranks_->status());
+  if (RankExchange* exchange = backend_->exchange()) RETURN_IF_ERROR(exchange->status());
   return backend_->device().status();
 }
 
@@ -426,7 +433,7 @@ void ModelRunner::TakeIn(const SchedulerOutput& step) {
   if (drafts_) drafts_->Place(step);
 }
 
-void ModelRunner::SendInputs(StepInFlight* step) {
+void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
   const StepLayout& layout = step->layout;
   inputs_.Begin({.num_tokens = layout.num_tokens(),
                  .num_requests = layout.num_requests(),
@@ -437,13 +444,12 @@ void ModelRunner::SendInputs(StepInFlight* step) {
                  .has_adapters = layout.is_adapted});
   inputs_.Fill(layout, batch_);
   if (pooler_ == nullptr) sampler_->FillRows(layout, inputs_.host().sampling_rows);
-  if (ranks_ != nullptr) {
-    step->published = ranks_->PublishStep(inputs_, layout);
-    return;
-  }
-  FillPlan(layout, inputs_, plan_.get());
+  if (ranks_ != nullptr) step->published = ranks_->PublishStep(inputs_, layout, mode);
+  if (reads_ring_) return;
+  FillPlan(layout.query_start, layout.context_len, inputs_, plan_.get());
   for (size_t i = 0; i < other_plans_.size(); ++i) {
-    FillPlan(layout, inputs_, other_plans_[i].get(), static_cast<int64_t>(i) + 1);
+    FillPlan(layout.query_start, layout.context_len, inputs_, other_plans_[i].get(),
+             static_cast<int64_t>(i) + 1);
   }
   inputs_.Send();
 }
@@ -451,6 +457,7 @@ void ModelRunner::SendInputs(StepInFlight* step) {
 void ModelRunner::RunModel(const StepInFlight& step) {
   const StepInputs::Views& inputs = InputsOf(step);
   if (pooler_ == nullptr) sampler_->FillSampledInputs(inputs.token_ids);
+  if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
   ModelStep model_step = {.token_ids = inputs.token_ids,
                           .embedded = embedded_rows_,
                           .plan = plan_.get(),
@@ -466,7 +473,7 @@ void ModelRunner::RunModel(const StepInFlight& step) {
                                  .adapters = step.layout.adapters,
                                  .table = places_ == nullptr ? nullptr : places_->table()};
   if (step.layout.is_adapted) model_step.adapters = &adapters;
-  if (ranks_ != nullptr) {
+  if (reads_ring_) {
     plan_->Fill(AttentionBatchOf(inputs, step.layout.query_start, step.layout.context_len));
     model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());
   }

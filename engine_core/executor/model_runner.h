@@ -8,7 +8,8 @@
 // host has seen them.
 // Token masks may still be made while the model runs on the host: they are taken in after it.
 // Drafts go through StepDrafts; only where memory is the host's.
-// Where several ranks run the model, the step's inputs go to them as well (RankGroup). As the last
+// Where several ranks run the model, the step's inputs go to them as well (RankGroup); ranks with a
+// device each get the ids that were sampled on this one's from there. As the last
 // stage of a pipeline this one runs a step when its result is wanted, so that the stages before it
 // already work on the next.
 // A model that pools (ExecutorLimits::pooling) makes no logits: Pooler reads the hidden states in
@@ -140,17 +141,18 @@ class ModelRunner final : public Executor {
   void TakeIn(const SchedulerOutput& step);
   // Those that come from the host, of embeddings and images.
   void FillRows(const StepLayout& layout);
-  // Inputs and attention plan, on their way before the next ops.
-  void SendInputs(StepInFlight* step);
+  // Inputs and attention plan, on their way before the next ops. mode: of the other ranks.
+  void SendInputs(StepInFlight* step, StepMode mode);
   // A step of padding alone. is_adapted: with the ops for adapters.
-  void SendPadding(int64_t num_tokens, int64_t tokens_per_request, bool is_adapted);
+  void SendPadding(int64_t num_tokens, int64_t tokens_per_request, bool is_adapted,
+                   StepMode mode = StepMode::kRun);
   // The layers, and the first rows of logits.
   void RunModel(const StepInFlight& step);
   // The rows of logits from `first` on that are made at a time; the device's are sampled.
   void RunLogits(const StepInFlight& step, int64_t first);
   // Where the model reads the step's numbers.
   const StepInputs::Views& InputsOf(const StepInFlight& step) const {
-    return ranks_ != nullptr ? step.published.inputs : inputs_.device();
+    return reads_ring_ ? step.published.inputs : inputs_.device();
   }
   Status RunPooled();
   // From a step's logits to its result; as the last stage, from the hidden states.
@@ -187,7 +189,8 @@ class ModelRunner final : public Executor {
   const bool has_adapters_;
   const int64_t hidden_size_, num_token_types_;
   RankGroup* ranks_;
-  bool runs_late_;  // the last stage of several
+  bool reads_ring_;  // the ranks share memory, in which the step's numbers are
+  bool runs_late_;   // the last stage of several
   const std::vector<int64_t> graph_sizes_;
   StepClock clock_;
   SystemClock host_clock_;  // of the steps' seconds

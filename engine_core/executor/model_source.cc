@@ -22,7 +22,7 @@ StatusOr<std::unique_ptr<Model>> ModelSource::Load(Backend* backend, AdapterSite
     context.stage = ranks->place().stage;
     context.share = ranks->place().share;
     context.splits_experts = options_.splits_experts;
-    if (context.share.size > 1) context.ranks = ranks->communicator();
+    if (context.share.size > 1) context.ranks = ranks->ExchangeOf(backend);
   }
   return LoadModel(context);
 }

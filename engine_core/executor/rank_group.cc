@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 namespace tandem {
@@ -20,6 +21,7 @@ struct alignas(64) RecordHeader {
   int64_t step = 0;
   WeightsChange weights = WeightsChange::kNone;
   int32_t num_blocks = 0;
+  StepMode mode = StepMode::kRun;
   StepShape shape = {};
 };
 
@@ -84,11 +86,12 @@ RingShape RankGroup::ring_shape() const {
 Status RankGroup::MapAll() {
   const int64_t lines_bytes = counts().num_ranks() * int64_t{sizeof(RankLine)};
   const int64_t stages_bytes = counts().pipeline * int64_t{sizeof(StageLine)};
-  ASSIGN_OR_RETURN(
-      control_, memory_.Map(0, lines_bytes + stages_bytes + BroadcastRing::BytesOf(ring_shape())));
+  const int64_t ring_begin = lines_bytes + stages_bytes + int64_t{sizeof(MeetingPlace)};
+  ASSIGN_OR_RETURN(control_, memory_.Map(0, ring_begin + BroadcastRing::BytesOf(ring_shape())));
   lines_ = reinterpret_cast<RankLine*>(control_.get());
   stages_ = reinterpret_cast<StageLine*>(control_.get() + lines_bytes);
-  ring_.emplace(ring_shape(), control_.get() + lines_bytes + stages_bytes, shape_.spins);
+  meeting_place_ = reinterpret_cast<MeetingPlace*>(control_.get() + lines_bytes + stages_bytes);
+  ring_.emplace(ring_shape(), control_.get() + ring_begin, shape_.spins);
   const int64_t hidden_bytes =
       shape_.max_tokens * shape_.hidden_size * int64_t{sizeof(float)} * counts().pipeline;
   ASSIGN_OR_RETURN(hidden_, memory_.Map(kHiddenBegin, hidden_bytes));
@@ -100,9 +103,9 @@ Status RankGroup::MapAll() {
 
 // ---- the output rank ----
 
-RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs,
-                                                const StepLayout& layout) {
-  const RecordHeader header = {.step = ++num_published_, .shape = inputs.shape()};
+RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const StepLayout& layout,
+                                                StepMode mode) {
+  const RecordHeader header = {.step = ++num_published_, .mode = mode, .shape = inputs.shape()};
   lines_[rank_].step.store(header.step, std::memory_order_relaxed);
   std::byte* to = ring_->BeginWrite().data();
   if (to == nullptr) return {header.step, inputs.host()};  // abandoned
@@ -152,6 +155,16 @@ Status RankGroup::AwaitWeights() {
   return all;
 }
 
+StatusOr<int64_t> RankGroup::LeastFreeBytes() {
+  PublishWeights(WeightsChange::kReportMemory);
+  RETURN_IF_ERROR(AwaitWeights());
+  int64_t least = std::numeric_limits<int64_t>::max();
+  for (int rank = 0; rank < counts().num_ranks(); ++rank) {
+    if (rank != rank_) least = std::min(least, lines_[rank].free_bytes.load());
+  }
+  return least;
+}
+
 void RankGroup::EndWeightsChange(bool failed) {
   lines_[rank_].change_failed.store(failed ? 1 : 0);
   lines_[rank_].num_changes.fetch_add(1);
@@ -172,16 +185,46 @@ std::optional<RankGroup::Record> RankGroup::Read() {
   const auto* lengths = reinterpret_cast<const int32_t*>(bytes.data() + sizeof header);
   record.query_start = {lengths, num_requests + 1};
   record.context_len = {lengths + num_requests + 1, num_requests};
+  record.mode = header.mode;
+  record.shape = header.shape;
   // Views have no const; nothing writes here but the output rank.
   auto* numbers = reinterpret_cast<int32_t*>(const_cast<std::byte*>(
       bytes.data() + sizeof header + LengthsBytes(header.shape.num_requests)));
   record.inputs = StepInputs::ViewsOf(header.shape, numbers);
+  record.numbers = {numbers, static_cast<size_t>(StepInputs::NumNumbers(header.shape))};
   return record;
 }
 
 void RankGroup::Release() { ring_->Release(reader()); }
 
 // ---- all ----
+
+Status RankGroup::Join(Backend* backend) {
+  if (backend->device().memory_is_host() || place_.share.size == 1) return OkStatus();
+  std::string place;
+  if (rank_ == counts().output_rank()) {
+    ASSIGN_OR_RETURN(place, backend->MakeMeetingPlace());
+    PublishPlace(place);
+  } else {
+    ASSIGN_OR_RETURN(place, AwaitPlace());
+  }
+  return backend->JoinRanks(place_.share.rank, place_.share.size, place);
+}
+
+void RankGroup::PublishPlace(const std::string& place) {
+  CHECK(!place.empty() && place.size() <= MeetingPlace::kMostBytes) << place.size();
+  std::ranges::copy(place, meeting_place_->bytes.begin());
+  meeting_place_->num_bytes.store(static_cast<uint32_t>(place.size()));
+  FutexWakeAll(meeting_place_->num_bytes);
+}
+
+StatusOr<std::string> RankGroup::AwaitPlace() {
+  while (meeting_place_->num_bytes.load() == 0) {
+    RETURN_IF_ERROR(status());
+    FutexWait(meeting_place_->num_bytes, 0, kFutexPatienceMs);
+  }
+  return std::string(meeting_place_->bytes.data(), meeting_place_->num_bytes.load());
+}
 
 Tensor RankGroup::AwaitHidden(int64_t step, int64_t num_tokens) {
   if (!place_.stage.is_first()) {

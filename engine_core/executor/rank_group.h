@@ -8,15 +8,19 @@
 // A step is published once, in a slot of a BroadcastRing, which every rank reads in place. Its
 // hidden states have one tensor in shared memory, in which stage after stage goes on. Rank numbers
 // are vLLM's: the ranks of a stage are neighbours.
+// Ranks with a device each (Backend::exchange) copy a step's numbers there, and have hidden states
+// of their own; they are one stage.
 //
 // Thread: engine loop of each rank; lines() any. Owns: the memory. Failure: memory, in Create and
 // Open; a rank that is lost is noticed outside (engine_core/workers), and Abandon ends all waits.
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <span>
+#include <string>
 
 #include "common/broadcast_ring.h"
 #include "common/shared_memory.h"
@@ -25,6 +29,7 @@
 #include "engine_core/executor/step_inputs.h"
 #include "engine_core/executor/step_layout.h"
 #include "engine_core/models/rank_share.h"
+#include "kernels/backend.h"
 #include "kernels/shared_communicator.h"
 
 namespace tandem {
@@ -60,10 +65,17 @@ struct alignas(64) RankLine {
   // How many changes of weights the rank has made, and whether the last one failed.
   FutexWord num_changes{0};
   std::atomic<uint32_t> change_failed{0};
+  // Of the rank's device, when it was asked (WeightsChange::kReportMemory).
+  std::atomic<int64_t> free_bytes{0};
 };
 
-// What a rank does with its weights (Executor::Release, Restore).
-enum class WeightsChange : int32_t { kNone, kRelease, kForget, kLoad };
+// What a rank does with its weights (Executor::Release, Restore); kReportMemory: nothing, it
+// reports what its device has free.
+enum class WeightsChange : int32_t { kNone, kRelease, kForget, kLoad, kReportMemory };
+
+// How a step's ops run on a device: as they are; once so, and then captured for steps of as many
+// requests; as those that were captured.
+enum class StepMode : int32_t { kRun, kCapture, kReplay };
 
 class RankGroup {
  public:
@@ -80,25 +92,38 @@ class RankGroup {
   // The ranks of this stage.
   SharedCommunicator* communicator() { return communicator_.get(); }
   RankLine* lines() { return lines_; }  // by rank
+  // Brings the ranks of the stage together where each has a device of its own; all call it, and
+  // each waits for the others.
+  Status Join(Backend* backend);
+  // What the ranks of the stage make whole tensors with.
+  RankExchange* ExchangeOf(Backend* backend) {
+    return backend->exchange() != nullptr ? backend->exchange() : communicator_.get();
+  }
 
   // ---- the output rank ----
   struct PublishedStep {
     int64_t number = 0;
     StepInputs::Views inputs;  // in the ring, until as many steps as stages have come after it
   };
-  PublishedStep PublishStep(const StepInputs& inputs, const StepLayout& layout);
+  PublishedStep PublishStep(const StepInputs& inputs, const StepLayout& layout,
+                            StepMode mode = StepMode::kRun);
   // From now on the ranks have caches of num_blocks blocks; 0: none.
   void PublishKvCache(int32_t num_blocks);
   // The ranks release their weights (kForget: with the files that these came from), or load them.
   void PublishWeights(WeightsChange change);
   // Returns when all have done so. Not OK: a rank could not, its log says why.
   Status AwaitWeights();
+  // The least that a device of the other ranks has free.
+  StatusOr<int64_t> LeastFreeBytes();
 
   // ---- the other ranks ----
   struct Record {
     int64_t step = 0;  // its number; 0: this is none
     WeightsChange weights = WeightsChange::kNone;
     int32_t num_blocks = 0;  // of a new KV cache, where there is no other change
+    StepMode mode = StepMode::kRun;
+    StepShape shape = {};
+    std::span<const int32_t> numbers = {};  // StepInputs::numbers
     StepInputs::Views inputs = {};
     std::span<const int32_t> query_start = {}, context_len = {};
   };
@@ -124,6 +149,8 @@ class RankGroup {
   RankGroup(SharedMemory memory, const RankGroupShape& shape, int rank);
   Status MapAll();
   void PublishChange(WeightsChange weights, int32_t num_blocks);
+  void PublishPlace(const std::string& place);
+  StatusOr<std::string> AwaitPlace();
   RingShape ring_shape() const;
   int reader() const { return rank_ < counts().output_rank() ? rank_ : rank_ - 1; }
 
@@ -131,7 +158,15 @@ class RankGroup {
   RankGroupShape shape_;
   int rank_;
   RankPlace place_;
+  // Where ranks with devices meet: Backend::MakeMeetingPlace.
+  struct alignas(64) MeetingPlace {
+    static constexpr size_t kMostBytes = 252;
+    FutexWord num_bytes{0};  // 0: it is not known yet
+    std::array<char, kMostBytes> bytes = {};
+  };
+
   SharedMemory::Mapping control_, hidden_;
+  MeetingPlace* meeting_place_ = nullptr;
   RankLine* lines_ = nullptr;
   StageLine* stages_ = nullptr;
   std::optional<BroadcastRing> ring_;

@@ -12,7 +12,6 @@ StatusOr<std::unique_ptr<RankRunner>> RankRunner::Create(std::unique_ptr<Backend
                                                          const ModelConfig& config,
                                                          const ModelRunnerOptions& options,
                                                          RankGroup* group) {
-  CHECK(backend->device().memory_is_host()) << "ranks are not built for devices";
   const ExecutorLimits& limits = options.limits;
   const KvCacheSpec spec =
       KvSpecOf(config, limits.block_size, 0, options.kv_format, group->place());
@@ -21,18 +20,29 @@ StatusOr<std::unique_ptr<RankRunner>> RankRunner::Create(std::unique_ptr<Backend
   ASSIGN_OR_RETURN(runner->plan_, runner->backend_->MakeAttentionPlan(
                                       AttentionShapeOf(config, group->place().share),
                                       limits.max_num_batched_tokens, limits.max_num_seqs));
+  if (runner->device().memory_is_host()) return runner;
+  const int64_t tokens = limits.max_num_batched_tokens, seqs = limits.max_num_seqs;
+  ASSIGN_OR_RETURN(
+      runner->inputs_,
+      StepInputs::Create(
+          &runner->device(),
+          {.num_tokens = tokens,
+           .num_requests = seqs,
+           .num_logits_rows = tokens,
+           .attention_work = runner->plan_->WorkSize(tokens, seqs),
+           .table_columns = (limits.max_model_len + limits.block_size - 1) / limits.block_size}));
   return runner;
 }
 
 Status RankRunner::Run() {
   while (const std::optional<RankGroup::Record> record = group_->Read()) {
     if (record->step > 0) {
-      RunStep(*record);
+      RETURN_IF_ERROR(device().memory_is_host() ? RunStep(*record) : RunOnDevice(*record));
     } else if (record->weights == WeightsChange::kNone) {
       RETURN_IF_ERROR(AllocateKvCache(record->num_blocks));
     } else {
       const Status changed = Change(record->weights);
-      if (!changed.ok()) LOG_ERROR << "after a sleep: " << changed.message();
+      if (!changed.ok()) LOG_ERROR << changed.message();
       group_->EndWeightsChange(!changed.ok());
     }
     group_->Release();
@@ -49,6 +59,11 @@ Status RankRunner::AllocateKvCache(int32_t num_blocks) {
 }
 
 Status RankRunner::Change(WeightsChange change) {
+  if (change == WeightsChange::kReportMemory) {
+    device().WaitFor(device().SetMark());
+    group_->lines()[group_->rank()].free_bytes.store(device().memory().free_bytes);
+    return device().status();
+  }
   if (change == WeightsChange::kLoad) {
     ASSIGN_OR_RETURN(model_, source_->Load(backend_.get()));
     return OkStatus();
@@ -58,16 +73,48 @@ Status RankRunner::Change(WeightsChange change) {
   return group_->communicator()->ForgetTensors();
 }
 
-void RankRunner::RunStep(const RankGroup::Record& step) {
-  const StepInputs::Views& inputs = step.inputs;
-  plan_->Fill(AttentionBatchOf(inputs, step.query_start, step.context_len));
-  const Tensor hidden = group_->AwaitHidden(step.step, inputs.token_ids.rows());
+Status RankRunner::RunStep(const RankGroup::Record& step) {
+  plan_->Fill(AttentionBatchOf(step.inputs, step.query_start, step.context_len));
+  const Tensor hidden = group_->AwaitHidden(step.step, step.inputs.token_ids.rows());
+  RunLayers(step.inputs, hidden);
+  group_->EndStage(step.step);
+  if (group_->place().stage.is_last()) MakeLogits(step.inputs);
+  return OkStatus();
+}
+
+Status RankRunner::RunOnDevice(const RankGroup::Record& step) {
+  inputs_.Begin(step.shape);
+  inputs_.Take(step.numbers);
+  FillPlan(step.query_start, step.context_len, inputs_, plan_.get());
+  inputs_.Send();
+  if (step.mode == StepMode::kReplay) {
+    const auto graph = graphs_.find(step.shape.num_requests);
+    CHECK(graph != graphs_.end()) << "no graph of " << step.shape.num_requests;
+    device().Replay(*graph->second);
+    return device().status();
+  }
+  const auto run = [this] {
+    RunLayers(inputs_.device(), {});
+    MakeLogits(inputs_.device());
+  };
+  run();
+  if (step.mode == StepMode::kCapture) {
+    device().BeginCapture();
+    run();
+    ASSIGN_OR_RETURN(graphs_[step.shape.num_requests], device().EndCapture());
+  }
+  return device().status();
+}
+
+void RankRunner::RunLayers(const StepInputs::Views& inputs, const Tensor& hidden) {
+  if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
   model_->Forward({.token_ids = inputs.token_ids,
                    .plan = plan_.get(),
                    .kv_cache = kv_cache_.get(),
                    .hidden = hidden});
-  group_->EndStage(step.step);
-  if (!group_->place().stage.is_last()) return;
+}
+
+void RankRunner::MakeLogits(const StepInputs::Views& inputs) {
   const int64_t count = inputs.logits_rows.rows();
   for (int64_t first = 0; first < count; first += max_logits_rows_) {
     model_->Logits({}, inputs.logits_rows.Rows(first, std::min(max_logits_rows_, count - first)));

@@ -2,8 +2,10 @@
 
 // A rank other than the engine core's: runs its part of the model for each step that is published
 // (rank_group.h), and has the KV of its heads and layers. What the step is for it does not know.
+// On a device of its own it captures and replays what the engine core's rank does.
 // Thread: one, that of Run. Owns: backend, model, KV cache; borrows the group. Failure: memory.
 
+#include <map>
 #include <memory>
 #include <utility>
 
@@ -38,14 +40,21 @@ class RankRunner {
         kv_spec_(kv_spec),
         max_logits_rows_(max_logits_rows),
         group_(group) {}
+  Device& device() { return backend_->device(); }
   Status AllocateKvCache(int32_t num_blocks);
   Status Change(WeightsChange change);
-  void RunStep(const RankGroup::Record& step);
+  Status RunStep(const RankGroup::Record& step);
+  // The same with a device: what the record has is copied, and it may be released.
+  Status RunOnDevice(const RankGroup::Record& step);
+  void RunLayers(const StepInputs::Views& inputs, const Tensor& hidden);
+  void MakeLogits(const StepInputs::Views& inputs);
 
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<AttentionPlan> plan_;
+  StepInputs inputs_;                                       // of a device
+  std::map<int64_t, std::unique_ptr<CapturedOps>> graphs_;  // by number of requests
   KvCacheSpec kv_spec_;
   int64_t max_logits_rows_;
   RankGroup* group_;

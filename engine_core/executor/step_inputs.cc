@@ -128,6 +128,12 @@ void StepInputs::FillTables(const StepLayout& layout, const InputBatch& batch, i
   }
 }
 
+void StepInputs::Take(std::span<const int32_t> numbers) {
+  CHECK_EQ(static_cast<int64_t>(numbers.size()), size_);
+  const Tensor& host = staging_.view().empty() ? numbers_.view() : staging_.view();
+  std::ranges::copy(numbers, host.Data<int32_t>());
+}
+
 void StepInputs::FillAdapters(const StepLayout& layout) {
   auto* adapters = host_views_.adapters.Data<int32_t>();
   std::fill_n(adapters, layout.num_tokens(), -1);
@@ -137,11 +143,10 @@ void StepInputs::FillAdapters(const StepLayout& layout) {
   }
 }
 
-void FillPlan(const StepLayout& layout, const StepInputs& inputs, AttentionPlan* plan,
-              int64_t group) {
+void FillPlan(std::span<const int32_t> query_start, std::span<const int32_t> context_len,
+              const StepInputs& inputs, AttentionPlan* plan, int64_t group) {
   const StepInputs::Views &host = inputs.host(), &device = inputs.device();
-  AttentionBatch attention =
-      AttentionBatchOf(device, layout.query_start, layout.context_len, group);
+  AttentionBatch attention = AttentionBatchOf(device, query_start, context_len, group);
   if (host.attention_work.rows() > 0) {
     attention.host_work = host.attention_work;
     attention.work = device.attention_work;

@@ -55,6 +55,8 @@ class StepInputs {
   // Writes a layout of the shape that Begin was given: all parts but attention_work
   // (PlanAttention's) and sampling_rows (StepSampler's).
   void Fill(const StepLayout& layout, const InputBatch& batch);
+  // Writes what numbers() returned at another rank, for the same shape.
+  void Take(std::span<const int32_t> numbers);
   // Starts the copy; it is done before the next ops.
   void Send();
   // All numbers of the step, on the host.
@@ -74,10 +76,10 @@ class StepInputs {
   int64_t sent_ = 0;  // mark
 };
 
-// Describes the step to the attention plan of a group's layers, after StepInputs::Fill and before
-// Send. Work of the plan's own: of group 0 alone.
-void FillPlan(const StepLayout& layout, const StepInputs& inputs, AttentionPlan* plan,
-              int64_t group = 0);
+// Describes the step to the attention plan of a group's layers, after StepInputs::Fill or Take and
+// before Send. Work of the plan's own: of group 0 alone.
+void FillPlan(std::span<const int32_t> query_start, std::span<const int32_t> context_len,
+              const StepInputs& inputs, AttentionPlan* plan, int64_t group = 0);
 
 // What attention takes of them, without the plan's own work.
 AttentionBatch AttentionBatchOf(const StepInputs::Views& inputs,

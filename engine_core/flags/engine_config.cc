@@ -51,7 +51,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"device", &c.device, "auto: cuda if there is such a device, else cpu; reference: plain loops in float32, for tests", {.choices = {"auto", "cpu", "cuda", "reference"}}},
       {"cpu-isa", &c.cpu_isa, "cpu: instruction set of the kernels, whose results differ in their last bits; auto: the best that this CPU and its system have", {.choices = {"auto", "amx", "avx512_bf16", "avx2", "scalar"}}},
       {"threads", &c.threads, "Compute threads; 0: one for each CPU this process may use", {.min = 0, .max = 1024}},
-      {"tensor-parallel-size", &c.tensor_parallel_size, "cpu: processes that share each layer of the model, each with its rows of the matrices. Outputs stay the same", {.min = 1, .max = 64, .short_name = "tp"}},
+      {"tensor-parallel-size", &c.tensor_parallel_size, "Processes that share each layer of the model, each with its rows of the matrices and, with --device cuda, a GPU. On cpu outputs stay the same", {.min = 1, .max = 64, .short_name = "tp"}},
       {"pipeline-parallel-size", &c.pipeline_parallel_size, "cpu: stages of layers, each a process (or as many as --tensor-parallel-size) of its own, with as many steps under way. Outputs stay the same", {.min = 1, .max = 8, .short_name = "pp"}},
       {"enable-expert-parallel", &c.enable_expert_parallel, "Mixtures of experts: each rank of --tensor-parallel-size has some experts as a whole, not a share of each", {.short_name = "ep"}},
       {"cpu-bind", &c.cpu_bind, "CPUs of each rank, in their order, e.g. 0-31|32-63; --threads 0 then means all of its own. Default: no rank is bound"},

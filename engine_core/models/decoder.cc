@@ -38,13 +38,14 @@ Decoder::Decoder(const LoadContext& context, DecoderOptions options)
       ops_(&context.backend.ops()),
       options_(std::move(options)),
       ranks_(context.ranks),
+      split_(context.share, context.ranks),
       all_heads_(HeadsOf(context.config)),
       heads_(context.heads()),
       share_(context.share),
-      hidden_(context.share.Of(context.config.hidden_size)),
-      vocabulary_(context.share.OfAbout(context.config.vocab_size)),
+      vocabulary_(AboutEvenColumns(context.share, context.config.vocab_size)),
+      kv_columns_(KvColumns(context.config, context.share)),
       writes_k_(IsFirstCopy(context)) {
-  CHECK_EQ(context.share.size, ranks_ == nullptr ? 1 : ranks_->size());
+  CHECK_EQ(context.share.size > 1, ranks_ != nullptr) << context.share.size;
 }
 
 StatusOr<Decoder> Decoder::Load(const LoadContext& context, DecoderOptions options) {
@@ -191,7 +192,6 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
   }
   if (ranks_ == nullptr) return OkStatus();
   const int64_t q_size = all_heads_.q_size(), kv_size = all_heads_.kv_size();
-  ASSIGN_OR_RETURN(own_ids_, device.Allocate(DType::kI32, {tokens}));
   ASSIGN_OR_RETURN(branch_, context.AllocateShared(act, {tokens, hidden}));
   if (!latent_) {
     ASSIGN_OR_RETURN(projections_, context.AllocateShared(act, {tokens, q_size + kv_size}));
@@ -207,8 +207,10 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions, const Tens
   residual_ = room.empty() ? RowsOf(embedded_) : room;
   if (ranks_ == nullptr) {
     EmbedRows(0, token_ids, positions, token_types);
-  } else {
+  } else if (ranks_->is_shared()) {
     EmbedOwnRows(token_ids, positions);
+  } else {
+    EmbedParts(token_ids, positions);
   }
   // Their token ids are 0, so no other rank writes there.
   for (const EmbeddedRows& rows : embedded) {
@@ -237,14 +239,23 @@ void Decoder::NormEmbeddedRows(std::span<const EmbeddedRows> embedded) {
 void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions,
                         const Tensor& token_types) {
   const Tensor out = residual_.Rows(begin, ids.rows());
+  EmbedIds(out, ids);
+  FinishEmbedding(begin, out, positions, token_types);
+}
+
+void Decoder::EmbedIds(const Tensor& out, const Tensor& ids) {
   ops_->Embedding(out, ids, *embedding_.weight, options_.embedding_scale);
   const AdapterRows adapters = adapters_.Pick(embedding_.adapter_site);
   if (!adapters.empty()) {
     ops_->AddAdaptedEmbedding(out, ids, adapters, options_.embedding_scale);
   }
+}
+
+void Decoder::FinishEmbedding(int64_t begin, const Tensor& out, const Tensor& positions,
+                              const Tensor& token_types) {
   const auto add = [&](const LinearLayer& table, const Tensor& rows) {
     if (table.weight == nullptr) return;
-    const Tensor learned = positions_.view().Rows(begin, ids.rows());
+    const Tensor learned = positions_.view().Rows(begin, out.rows());
     ops_->Embedding(learned, rows, *table.weight);
     ops_->Add(out, learned);
   };
@@ -254,19 +265,23 @@ void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& position
 }
 
 void Decoder::EmbedOwnRows(const Tensor& token_ids, const Tensor& positions) {
-  const auto* ids = token_ids.Data<int32_t>();
-  auto* own_ids = own_ids_.view().Data<int32_t>();
-  const auto is_own = [&](int64_t t) {
-    own_ids[t] = ids[t] - static_cast<int32_t>(vocabulary_.begin);
-    return own_ids[t] >= 0 && own_ids[t] < vocabulary_.count;
-  };
+  const Slice own = vocabulary_.own();
+  const Tensor own_ids = ranks_->IdsFrom(token_ids, own.begin);
+  const auto* ids = own_ids.Data<int32_t>();
+  const auto is_own = [&](int64_t t) { return ids[t] >= 0 && ids[t] < own.count; };
   for (int64_t end = 0; end < num_tokens_; ++end) {
     const int64_t begin = end;
     while (end < num_tokens_ && is_own(end)) ++end;
     if (end == begin) continue;
-    EmbedRows(begin, own_ids_.view().Rows(begin, end - begin), positions.Rows(begin, end - begin),
-              {});
+    EmbedRows(begin, own_ids.Rows(begin, end - begin), positions.Rows(begin, end - begin), {});
   }
+}
+
+// A device's embeddings of ids outside the table are zeros, and one rank has each id.
+void Decoder::EmbedParts(const Tensor& token_ids, const Tensor& positions) {
+  EmbedIds(residual_, ranks_->IdsFrom(token_ids, vocabulary_.own().begin));
+  ranks_->Sum(residual_);
+  FinishEmbedding(0, residual_, positions, {});
 }
 
 void Decoder::SetPositions(const Tensor& mrope_positions, const Tensor& last_seen) {
@@ -329,15 +344,18 @@ void Decoder::MultiplyNormed(const Tensor& out, const LinearLayer& layer, Linear
 
 void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const NormLayer& post_norm) {
   if (post_norm.weight.view().empty()) {
-    Multiply(OwnResidual(), x, out, LinearEpilogue::kAddResidual);
-    return Meet();
+    const Tensor own = split_.Own(residual_);
+    Multiply(own, x, out, LinearEpilogue::kAddResidual);
+    return split_.Gather(residual_, own);
   }
   const Tensor normed = RowsOf(normed_);  // the norm that it contains is not needed any more
   const Tensor branch = ranks_ == nullptr ? normed : RowsOf(branch_);
-  Multiply(branch.Columns(hidden_.begin, hidden_.count), x, out);
-  Meet();
+  const Tensor part = split_.Part(branch);
+  Multiply(part, x, out);
+  split_.Gather(branch, part);
   ops_->RmsNorm(normed, branch, post_norm.weight, norm_epsilon_);
-  ops_->Add(OwnResidual(), normed.Columns(hidden_.begin, hidden_.count));
+  if (ranks_ == nullptr || !ranks_->is_shared()) return ops_->Add(residual_, normed);
+  ops_->Add(split_.Own(residual_), split_.Own(normed));
   Meet();
 }
 
@@ -355,7 +373,7 @@ void Decoder::AttendTo(const Tensor& x, const AttentionLayer& layer, const Layer
 void Decoder::AttendLatent(const LatentLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
   MultiplyNormed(latent_->Down(num_tokens_), layer.down);
   const Tensor values = latent_->Run(layer, rope_.cos, rope_.sin, kv, plan, &adapters_);
-  Meet();
+  split_.Gather(values, split_.Own(values));
   AddBranch(values, layer.out, {});
 }
 
@@ -375,7 +393,7 @@ void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, co
   const int64_t all_q = layer.heads ? heads.q_size() : all_heads_.q_size();
   const Tensor q = RowsOf(q_).Columns(0, heads.q_size());
   const Tensor attended = RowsOf(attended_).Columns(0, all_q);
-  const Tensor own = attended.Columns(heads.q_rows().begin, heads.q_size());
+  const Tensor own = split_.Part(attended);
   const Tensor qkv = projected.Columns(0, layer.has_own_kv ? heads.qkv_size() : heads.q_size());
   const RopeTensors none = {};
   const RopeTensors& tables = !layer.has_rope ? none : layer.use_local_rope ? local_rope_ : rope_;
@@ -404,7 +422,7 @@ void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, co
     ops_->GateBySigmoid(own, projected.Columns(heads.qkv_size(), heads.q_size()));
   }
   if (layer.out_scale != 1) ops_->Scale(own, layer.out_scale);
-  Meet();
+  split_.Gather(attended, own);
   AddBranch(attended, layer.out, layer.post_norm);
 }
 
@@ -420,9 +438,11 @@ void Decoder::NormProjections(const AttentionLayer& layer, const Tensor& qkv) {
   const auto own = [](const Tensor& all, Slice columns) {
     return all.Columns(columns.begin, columns.count);
   };
-  ops_->Convert(own(all_q, heads_.q_rows()), q);
-  if (writes_k_) ops_->Convert(own(all_k, heads_.kv_rows()), k);
-  Meet();
+  const Tensor own_q = own(all_q, heads_.q_rows()), own_k = own(all_k, heads_.kv_rows());
+  ops_->Convert(own_q, q);
+  if (writes_k_ || !ranks_->is_shared()) ops_->Convert(own_k, k);
+  split_.Gather(all_q, own_q);
+  if (!ranks_->is_shared()) ranks_->Gather(all_k, own_k, kv_columns_);
   const Tensor normed_q = RowsOf(projection_), normed_k = normed_q.Columns(0, all_k.shape[1]);
   ops_->RmsNorm(normed_q, all_q, layer.q_projection_norm, norm_epsilon_);
   ops_->Convert(q, own(normed_q, heads_.q_rows()));
@@ -439,10 +459,8 @@ void Decoder::ActivateUp(const Tensor& out, const MlpLayer& layer, Nonlinearity 
 void Decoder::RunMlp(const MlpLayer& layer) { RunGatedMlp(layer, nullptr); }
 
 void Decoder::RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate) {
-  const int64_t inner = layer.down.weight->k();
-  const Slice mine = share_.Of(inner);
-  const Tensor activated = RowsOf(activated_).Columns(0, inner);
-  const Tensor own = activated.Columns(mine.begin, mine.count);
+  const Tensor activated = RowsOf(activated_).Columns(0, layer.down.weight->k());
+  const Tensor own = split_.Part(activated);
   switch (layer.activation) {
     case Activation::kSiluAndMul:
       MultiplyNormed(own, layer.up, LinearEpilogue::kSiluAndMul);
@@ -481,7 +499,7 @@ void Decoder::RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate) {
     Multiply(RowsOf(shared_gate_), Normed(), *gate);
     ops_->GateBySigmoid(own, RowsOf(shared_gate_));
   }
-  Meet();
+  split_.Gather(activated, own);
   AddBranch(activated, layer.down, layer.post_norm);
 }
 
@@ -492,14 +510,15 @@ void Decoder::RunMixture(const MoeLayer& layer) {
   if (layer.shared) RunGatedMlp(*layer.shared, gate.weight == nullptr ? nullptr : &gate);
 }
 
-// The first meeting: the logits made before have been taken out. The second: these are there.
+// In shared memory they meet first, when the logits made before have been taken out.
 void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
   if (ranks_ == nullptr) return OwnLogits(logits, rows);
-  Meet();
+  ranks_->Meet();
   const Tensor all = all_logits_.view().Rows(0, rows.rows());
-  OwnLogits(all.Columns(vocabulary_.begin, vocabulary_.count), rows);
-  Meet();
-  if (!logits.empty()) device_->CopyIn(logits, all);
+  const Tensor part = ranks_->Part(all, vocabulary_);
+  OwnLogits(part, rows);
+  ranks_->Gather(all, part, vocabulary_);
+  if (!logits.empty()) ops_->Convert(logits, all);
 }
 
 void Decoder::NormStates(const Tensor& out) {

@@ -3,8 +3,8 @@
 // What the layers of a stage run on: the hidden states of the step, the buffers that all layers
 // share, the embedding before the first layer and the head after the last one. A layer calls Norm,
 // Attend, RunMlp and RunMixture in the order of its architecture.
-// Where several ranks share the stage, tensors that the next product needs as a whole are in memory
-// that all ranks see: each writes its columns, then they meet. The weights are the rank's rows.
+// Where several ranks share the stage, each writes its columns of the tensors that the next product
+// needs as a whole, then gathers those of the others. The weights are the rank's rows.
 // Thread: engine loop. Owns: weights of embedding and head, activations; borrows the backend.
 // Shapes: T tokens, H hidden, V vocabulary; "own" sizes are the rank's (rank_share.h). "act" and
 // "res" are the backend's activation and residual types.
@@ -20,6 +20,7 @@
 #include "engine_core/models/latent_attention.h"
 #include "engine_core/models/layer_inputs.h"
 #include "engine_core/models/layers.h"
+#include "engine_core/models/rank_split.h"
 #include "engine_core/models/recurrent_mixer.h"
 #include "engine_core/models/step_rope.h"
 
@@ -158,11 +159,17 @@ class Decoder {
   // The rows [begin, begin + ids.rows()) of the residual.
   void EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions,
                  const Tensor& token_types);
+  // Its two parts: of ids of the rank's table, and what is added to embeddings.
+  void EmbedIds(const Tensor& out, const Tensor& ids);
+  void FinishEmbedding(int64_t begin, const Tensor& out, const Tensor& positions,
+                       const Tensor& token_types);
   // The norm of what is embedded, in place.
   void NormEmbedded(const Tensor& rows);
   void NormEmbeddedRows(std::span<const EmbeddedRows> embedded);
-  // Those whose ids are in the rank's part of the vocabulary.
+  // Those whose ids are in the rank's part of the vocabulary, where all ranks see the residual.
   void EmbedOwnRows(const Tensor& token_ids, const Tensor& positions);
+  // Where each has its own.
+  void EmbedParts(const Tensor& token_ids, const Tensor& positions);
   // The rest of Attend, from the qkv of the step.
   void AttendQkv(const Tensor& qkv, const AttentionLayer& layer, const LayerKv& kv,
                  const AttentionPlan& plan);
@@ -178,9 +185,6 @@ class Decoder {
   void ActivateUp(const Tensor& out, const MlpLayer& layer, Nonlinearity f);
   // The rank's columns of the logits of rows.
   void OwnLogits(const Tensor& logits, const Tensor& rows);
-  // The rank's columns of the residual.
-  Tensor OwnResidual() const { return residual_.Columns(hidden_.begin, hidden_.count); }
-
   Tensor RowsOf(const OwnedTensor& buffer) const { return buffer.view().Rows(0, num_tokens_); }
   // What the layer's projection fills.
   Tensor QkvOf(const AttentionLayer& layer) const {
@@ -200,11 +204,12 @@ class Decoder {
   Device* device_;
   Ops* ops_;
   DecoderOptions options_;
-  SharedCommunicator* ranks_;  // null: there is one
+  RankExchange* ranks_;  // null: there is one
+  RankSplit split_;
   float norm_epsilon_ = 0;
   HeadShare all_heads_, heads_;  // of the model, of the rank
   RankShare share_;
-  Slice hidden_, vocabulary_;   // the rank's columns
+  RankColumns vocabulary_, kv_columns_;
   bool writes_k_;               // not a copy of what another rank writes
   LinearLayer embedding_;       // [own V, H]; the first stage, or a tied head
   LinearLayer position_table_;  // [max positions, H]; null: none
@@ -243,7 +248,6 @@ class Decoder {
   OwnedTensor sum_, mixed_;   // [T, H] res
   OwnedTensor router_input_;  // [T, H] act
   // With several ranks.
-  OwnedTensor own_ids_;      // [T] i32: ids less the first of the rank's vocabulary
   OwnedTensor branch_;       // [T, H] act, shared: what a post_norm reads
   OwnedTensor projections_;  // [T, q_size + kv_size] act, shared: what their norms read
   OwnedTensor projection_;   // [T, q_size] act: one of them, normed

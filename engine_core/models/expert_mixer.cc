@@ -45,11 +45,10 @@ Slice OwnExperts(const LoadContext& context, const MoeShape& shape) {
 ExpertMixer::ExpertMixer(const LoadContext& context, const MoeShape& shape)
     : ops_(&context.backend.ops()),
       shape_(shape),
-      ranks_(context.ranks),
+      split_(context.share, context.ranks),
       splits_experts_(context.splits_experts),
       experts_(OwnExperts(context, shape)),
-      inner_(context.share.Of(shape.intermediate_size)),
-      hidden_(context.share.Of(ExpertWidth(context.config, shape))) {}
+      inner_(context.share.Of(shape.intermediate_size)) {}
 
 StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeShape& shape) {
   RETURN_IF_ERROR(CheckShape(context.config, shape));
@@ -158,10 +157,10 @@ void ExpertMixer::Mix(const MoeLayer& layer, const Tensor& residual, const Tenso
   } else {
     RunShares(layer, pairs, results, adapters);
   }
-  ops_->AddWeightedRows(residual.Columns(hidden_.begin, hidden_.count),
-                        results.Columns(hidden_.begin, hidden_.count), pairs.of_token,
+  const Tensor own = split_.Own(residual);
+  ops_->AddWeightedRows(own, split_.Own(results), pairs.of_token,
                         shape_.scales_input ? ones_.view().Rows(0, num_tokens) : pairs.weights);
-  Meet();
+  split_.Gather(residual, own);
 }
 
 void ExpertMixer::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
@@ -178,10 +177,11 @@ void ExpertMixer::RunShares(const MoeLayer& layer, const ExpertPairs& pairs, con
                             AdapterPicker* adapters) {
   const Tensor rows = rows_.view().Rows(0, results.rows());
   const Tensor activated = activated_.view().Rows(0, results.rows());
-  Activate(activated.Columns(inner_.begin, inner_.count), rows, layer, pairs, adapters);
-  Meet();
-  MultiplyExperts(results.Columns(hidden_.begin, hidden_.count), activated, *layer.down,
-                  layer.down_bias, layer.down_sites, pairs, LinearEpilogue::kStore, adapters);
+  const Tensor own = split_.Part(activated);
+  Activate(own, rows, layer, pairs, adapters);
+  split_.Gather(activated, own);
+  MultiplyExperts(split_.Own(results), activated, *layer.down, layer.down_bias, layer.down_sites,
+                  pairs, LinearEpilogue::kStore, adapters);
 }
 
 void ExpertMixer::Activate(const Tensor& out, const Tensor& x, const MoeLayer& layer,
@@ -205,7 +205,8 @@ void ExpertMixer::RunOwnExperts(const MoeLayer& layer, const ExpertPairs& pairs,
   Activate(activated, rows, layer, pairs, adapters);
   MultiplyExperts(results, activated, *layer.down, layer.down_bias, layer.down_sites, pairs,
                   LinearEpilogue::kStore, adapters);
-  Meet();
+  // Each rank has rows of its own, and no part of columns: memory that all see.
+  if (split_.ranks() != nullptr) split_.ranks()->Meet();
 }
 
 }  // namespace tandem

@@ -19,6 +19,7 @@
 
 #include "engine_core/models/adapter_weights.h"
 #include "engine_core/models/layers.h"
+#include "engine_core/models/rank_split.h"
 
 namespace tandem {
 
@@ -90,18 +91,14 @@ class ExpertMixer {
   void MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,
                        const Tensor& bias, std::span<const int> sites, const ExpertPairs& pairs,
                        LinearEpilogue epilogue, AdapterPicker* adapters);
-  void Meet() const {
-    if (ranks_ != nullptr) ranks_->Meet();
-  }
-
   Ops* ops_;
   MoeShape shape_;
-  SharedCommunicator* ranks_;  // null: there is one
+  RankSplit split_;
   bool splits_experts_;
-  Slice experts_, inner_, hidden_;  // the rank's
-  OwnedTensor logits_;              // [T, E] f32
-  OwnedTensor ids_;                 // [T, K] i32
-  OwnedTensor weights_;             // [T, K] f32
+  Slice experts_, inner_;  // the rank's
+  OwnedTensor logits_;     // [T, E] f32
+  OwnedTensor ids_;        // [T, K] i32
+  OwnedTensor weights_;    // [T, K] f32
   // The parts of ExpertPairs.
   OwnedTensor pair_begin_, chosen_experts_, pair_tokens_, pairs_of_token_, pair_weights_;
   OwnedTensor rows_;        // [T * K, H] act: what goes into the experts, then what comes out

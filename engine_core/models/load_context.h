@@ -12,7 +12,7 @@
 #include "engine_core/weights/model_config.h"
 #include "engine_core/weights/safetensors.h"
 #include "kernels/backend.h"
-#include "kernels/shared_communicator.h"
+#include "kernels/rank_exchange.h"
 
 namespace tandem {
 
@@ -33,7 +33,7 @@ struct LoadContext {
   RankShare stage = {};  // which of the model's layers to load
   RankShare share = {};  // which output rows of each of them
   // The ranks of the stage, which outlive the model; null: there is one.
-  SharedCommunicator* ranks = nullptr;
+  RankExchange* ranks = nullptr;
   bool splits_experts = false;  // the ranks have whole experts, else a share of each
   bool makes_logits = true;     // else the model is pooled, and its head is not loaded
   // Not empty: the stage is this layer of the checkpoint alone ("model.layers.61"), without an
@@ -43,7 +43,7 @@ struct LoadContext {
   AdapterSites* adapter_sites = nullptr;
 
   HeadShare heads() const { return HeadsOf(config, share); }
-  // Zeros; where there are other ranks, in memory that all of them see.
+  // Zeros; where there are other ranks, of which each writes its part.
   StatusOr<OwnedTensor> AllocateShared(DType dtype, std::initializer_list<int64_t> shape) const {
     return ranks != nullptr ? ranks->Allocate(dtype, shape)
                             : backend.device().Allocate(dtype, shape);

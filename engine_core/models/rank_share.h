@@ -12,8 +12,8 @@
 
 #include "common/status.h"
 #include "engine_core/weights/model_config.h"
-#include "engine_core/weights/slice.h"
 #include "kernels/ops.h"
+#include "kernels/slice.h"
 
 namespace tandem {
 

@@ -18,8 +18,8 @@
 #include "engine_core/weights/checkpoint_quantization.h"
 #include "engine_core/weights/decoded_matrix.h"
 #include "engine_core/weights/safetensors.h"
-#include "engine_core/weights/slice.h"
 #include "kernels/matrix_source.h"
+#include "kernels/slice.h"
 
 namespace tandem {
 

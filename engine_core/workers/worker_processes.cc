@@ -166,12 +166,16 @@ void WorkerProcesses::Lose(Worker* worker, const std::string& how) {
   on_lost_(how + ", in step " + std::to_string(group_->lines()[worker->rank].step.load()));
 }
 
+void WorkerProcesses::EndWatch() {
+  if (!watcher_.joinable()) return;
+  uint64_t count = 1;
+  [[maybe_unused]] const ssize_t written = write(stop_.get(), &count, sizeof count);
+  watcher_.join();
+  [[maybe_unused]] const ssize_t taken = read(stop_.get(), &count, sizeof count);
+}
+
 WorkerProcesses::~WorkerProcesses() {
-  if (watcher_.joinable()) {
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = write(stop_.get(), &one, sizeof one);
-    watcher_.join();
-  }
+  EndWatch();
   for (Worker& worker : workers_) worker.socket.Reset();  // which ends it
   for (Worker& worker : workers_) {
     if (worker.pid < 0) continue;

@@ -49,6 +49,7 @@ class WorkerProcesses {
 
   // Starts the watcher. hang_seconds: 0: only deaths are noticed.
   void Watch(double hang_seconds, OnLost on_lost);
+  void EndWatch();
   // "rank 1 (TP1, pid 77) at step 812", a line each.
   std::string Positions() const;
 

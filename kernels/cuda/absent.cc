@@ -5,7 +5,7 @@
 
 namespace tandem {
 
-bool HasCudaDevice() { return false; }
+int NumCudaDevices() { return 0; }
 
 std::optional<CudaFacts> ReadCudaFacts() { return std::nullopt; }
 

@@ -5,6 +5,7 @@
 #include "kernels/cuda/cuda_pair.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/libraries/nccl.h"
 #include "kernels/cuda/sampling/sampler.h"
 #include "kernels/cuda_facts.h"
 #include "kernels/op_checks.h"
@@ -16,9 +17,9 @@ constexpr int64_t kRowAlignBytes = 16;
 
 }  // namespace
 
-bool HasCudaDevice() {
+int NumCudaDevices() {
   int count = 0;
-  return cudaGetDeviceCount(&count) == cudaSuccess && count > 0;
+  return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
 }
 
 std::optional<CudaFacts> ReadCudaFacts() {
@@ -44,8 +45,12 @@ StatusOr<std::unique_ptr<Backend>> CudaBackend::Create(const CudaBackendOptions&
   int count = 0;
   RETURN_IF_ERROR(CudaStatus(cudaGetDeviceCount(&count), "there is no usable CUDA device"));
   if (count == 0) return UnavailableError("there is no CUDA device");
+  if (options.device >= count) {
+    return UnavailableError("there is no CUDA device " + std::to_string(options.device) +
+                            ": there are " + std::to_string(count));
+  }
   std::unique_ptr<CudaBackend> backend(new CudaBackend(options));
-  RETURN_IF_ERROR(backend->Init(0));
+  RETURN_IF_ERROR(backend->Init(options.device));
   return std::unique_ptr<Backend>(std::move(backend));
 }
 
@@ -54,6 +59,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       dtype_(options.dtype),
       ops_(options.dtype, &device_),
       pool_(options.num_threads == 0 ? NumUsableCpus() : options.num_threads),
+      nccl_library_(options.nccl_library),
       attention_(options.attention),
       random_(options.random) {}
 
@@ -184,6 +190,24 @@ StatusOr<std::unique_ptr<KvCache>> CudaBackend::AllocateKvCache(const KvCacheSpe
 StatusOr<std::unique_ptr<DeviceSampler>> CudaBackend::MakeSampler(
     const DeviceSamplerLimits& limits) {
   return CudaSampler::Create(limits, device_.stream());
+}
+
+StatusOr<std::string> CudaBackend::MakeMeetingPlace() {
+  ASSIGN_OR_RETURN(const Nccl nccl, Nccl::Open(nccl_library_));
+  ASSIGN_OR_RETURN(const NcclUniqueId id, nccl.MakeUniqueId());
+  return std::string(id.bytes.data(), id.bytes.size());
+}
+
+Status CudaBackend::JoinRanks(int rank, int size, const std::string& place) {
+  CHECK_LE(size, kMaxDeviceRanks);
+  NcclUniqueId id;
+  CHECK_EQ(place.size(), id.bytes.size());
+  std::ranges::copy(place, id.bytes.begin());
+  ASSIGN_OR_RETURN(const Nccl nccl, Nccl::Open(nccl_library_));
+  ASSIGN_OR_RETURN(std::unique_ptr<NcclCommunicator> communicator,
+                   NcclCommunicator::Init(nccl, {rank, size}, id, device_.stream()));
+  exchange_ = std::make_unique<CudaExchange>(&device_, std::move(communicator));
+  return OkStatus();
 }
 
 void CudaBackend::ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) {

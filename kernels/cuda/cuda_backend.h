@@ -14,6 +14,7 @@
 #include "kernels/backend.h"
 #include "kernels/compute_pool.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_exchange.h"
 #include "kernels/cuda/cuda_ops.h"
 
 namespace tandem {
@@ -46,6 +47,9 @@ class CudaBackend final : public Backend {
                                                              int64_t max_tokens,
                                                              int64_t max_requests) override;
   StatusOr<std::unique_ptr<DeviceSampler>> MakeSampler(const DeviceSamplerLimits& limits) override;
+  StatusOr<std::string> MakeMeetingPlace() override;
+  Status JoinRanks(int rank, int size, const std::string& place) override;
+  RankExchange* exchange() override { return exchange_.get(); }
 
  private:
   static constexpr int64_t kStagingHalfBytes = int64_t{16} << 20;
@@ -76,6 +80,8 @@ class CudaBackend final : public Backend {
   CudaDevice device_;
   CudaOps ops_;
   ComputePool pool_;
+  std::string nccl_library_;
+  std::unique_ptr<CudaExchange> exchange_;  // null: there is one rank
   AttentionBackend attention_;
   std::optional<RandomMatrices> random_;
   uint64_t num_random_matrices_ = 0;

@@ -36,7 +36,6 @@ class TimedBackend final : public Backend {
   Device& device() override { return inside_->device(); }
   const Device& device() const override { return std::as_const(*inside_).device(); }
   Ops& ops() override { return *ops_; }
-  Communicator& communicator() override { return inside_->communicator(); }
   std::string description() const override { return inside_->description(); }
   int num_threads() const override { return inside_->num_threads(); }
   void ParallelFor(int64_t num_items, int64_t grain, RangeFunction function) override;

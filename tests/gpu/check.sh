@@ -133,8 +133,14 @@ if [ $loader != own ]; then
   echo "skipped  the served pair: its programs start each other with the machine's own C library" | tee -a "$out/verdicts.txt"
 elif [ $device = emulated ]; then
   run "the served pair, on the cpu" 60 serve start python3 tests/gpu/serve.py --device cpu --streams 4 --tokens 20
+  run "the pair with two ranks, on the cpu" 60 serve-ranks start python3 tests/gpu/serve.py --device cpu --streams 4 --tokens 20 --ranks 2
 else
   run "the served pair" 50 serve start python3 tests/gpu/serve.py
+  if [ "$(nvidia-smi -L | wc -l)" -ge 2 ]; then
+    run "the pair with two devices" 60 serve-ranks start python3 tests/gpu/serve.py --ranks 2
+  else
+    echo "skipped  the pair with two devices: there is one" | tee -a "$out/verdicts.txt"
+  fi
 fi
 if python3 -c 'import torch' 2>/dev/null; then
   tiny=(); [ $device = emulated ] && tiny=(--tiny)

@@ -58,11 +58,13 @@ def main():
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--streams", type=int, default=64)
     parser.add_argument("--tokens", type=int, default=200)
+    parser.add_argument("--ranks", type=int, default=1, help="devices, or processes, that share the model")
     args = parser.parse_args()
     good = True
     for flags in (["--dtype", "float32"], ["--dtype", "bfloat16"], ["--dtype", "bfloat16", "--enforce-eager"]):
         print("==", *flags, flush=True)
-        with Pair("--served-model-name", NAME, "--device", args.device, *flags) as server:
+        with Pair("--served-model-name", NAME, "--device", args.device,
+                  "--tensor-parallel-size", str(args.ranks), *flags) as server:
             if "float32" in flags:
                 good &= check_fixed_answers(server)
             good &= check_streams(server, args.streams, args.tokens)

@@ -60,7 +60,8 @@ DraftModel LoadTestDraft(const EngineDriverOptions& options, const ModelConfig& 
   return *std::move(draft);
 }
 
-std::unique_ptr<Backend> MakeBackend(const EngineDriverOptions& options) {
+std::unique_ptr<Backend> MakeBackend(const EngineDriverOptions& options, int rank) {
+  if (options.make_rank_backend) return options.make_rank_backend(rank);
   if (options.make_backend) return options.make_backend();
   return MakeTestBackend(options.reference_backend, options.dtype, options.num_threads);
 }
@@ -78,7 +79,7 @@ std::unique_ptr<Model> LoadPart(const EngineDriverOptions& options, const ModelC
     context.stage = group->place().stage;
     context.share = group->place().share;
     context.splits_experts = options.splits_experts;
-    if (context.share.size > 1) context.ranks = group->communicator();
+    if (context.share.size > 1) context.ranks = group->ExchangeOf(backend);
   }
   auto model = LoadModel(context);
   CHECK(model.ok()) << model.status().ToString();
@@ -124,7 +125,9 @@ void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelCon
     other_ranks_.emplace_back([=, file = std::move(file)]() mutable {
       const auto group = RankGroup::Open(std::move(file), shape, rank).value();
       const auto weights = OpenWeights(options.model_dir, "auto", config).value();
-      auto backend = MakeBackend(options);
+      auto backend = MakeBackend(options, rank);
+      const Status joined = group->Join(backend.get());
+      CHECK(joined.ok()) << joined.ToString();
       auto model = LoadPart(options, config, runner_options.limits, group.get(), backend.get(),
                             weights.get());
       const auto runner = RankRunner::Create(std::move(backend), std::move(model), config,
@@ -159,7 +162,8 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                            .max_model_len = options.max_model_len,
                            .vocab_size = static_cast<int32_t>(config->vocab_size),
                            .hidden_size = static_cast<int32_t>(config->hidden_size)};
-  const bool is_whole = options.ranks.num_ranks() == 1 && options.make_backend == nullptr;
+  const bool is_whole = options.ranks.num_ranks() == 1 && options.make_backend == nullptr &&
+                        options.make_rank_backend == nullptr;
   if (options.gives_back_blocks && !options.speculation.has_model()) {
     SetGroups(*config, is_whole, &runner_options.limits);
   }
@@ -187,8 +191,12 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
     runner_options.limits.hidden_size = 0;
     runner_options.limits.max_steps_in_flight = static_cast<size_t>(options.ranks.pipeline);
   }
-  auto backend = MakeBackend(options);
-  if (options.ranks.num_ranks() > 1) StartRanks(options, *config, runner_options);
+  auto backend = MakeBackend(options, options.ranks.output_rank());
+  if (options.ranks.num_ranks() > 1) {
+    StartRanks(options, *config, runner_options);
+    const Status joined = group_->Join(backend.get());
+    CHECK(joined.ok()) << joined.ToString();
+  }
   runner_options.ranks = group_.get();
   auto model =
       LoadPart(options, *config, runner_options.limits, group_.get(), backend.get(), &weights);

@@ -24,6 +24,7 @@ struct EngineDriverOptions {
   Weights* weights = nullptr;                                   // in place of the folder's
   bool reference_backend = false;                               // else cpu
   std::function<std::unique_ptr<Backend>()> make_backend = {};  // in place of either
+  std::function<std::unique_ptr<Backend>(int rank)> make_rank_backend = {};  // with ranks
   DType dtype = DType::kF32;
   WeightFormats formats = {};
   KvFormat kv_format = KvFormat::kCompute;

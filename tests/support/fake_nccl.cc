@@ -86,11 +86,11 @@ bool AreAlike(const std::vector<Contribution>& calls) {
 }
 
 size_t BytesOf(const Contribution& call) {
-  return call.count * (call.type == kNcclFloat32 ? sizeof(float) : sizeof(Bf16));
+  return call.count * (call.type == kNcclBfloat16 ? sizeof(Bf16) : sizeof(float));
 }
 
 int SumAll(const std::vector<Contribution>& calls) {
-  if (!AreAlike(calls)) return kInvalidUsage;
+  if (!AreAlike(calls) || calls[0].type == kNcclInt32) return kInvalidUsage;
   if (calls[0].type == kNcclFloat32) {
     Sum<float>(calls, [](float a, float b) { return a + b; });
   } else {
@@ -162,12 +162,18 @@ template <class Work>
 int Exchange(const char* function, NcclComm comm, const Contribution& call, void* stream,
              Work work) {
   fake_nccl.last_stream = stream;
-  if (call.type != kNcclFloat32 && call.type != kNcclBfloat16) return kInvalidArgument;
+  if (call.type != kNcclFloat32 && call.type != kNcclBfloat16 && call.type != kNcclInt32) {
+    return kInvalidArgument;
+  }
   if (IsToFail(function, comm->rank)) {
     comm->world->Break();
     return fake_nccl.failure;
   }
-  return comm->world->Meet(comm->rank, call, work);
+  if (!fake_nccl.enqueue) return comm->world->Meet(comm->rank, call, work);
+  fake_nccl.enqueue(stream, [world = comm->world, rank = comm->rank, call, work] {
+    if (world->Meet(rank, call, work) != kNcclSuccess) world->Break();
+  });
+  return kNcclSuccess;
 }
 
 int EndOf(NcclComm comm, std::atomic<int>* count) {

@@ -1,11 +1,12 @@
 #pragma once
 
 // A library with NCCL's names (libfake_nccl.so, opened as NCCL would be): ranks are threads of one
-// process and "device" memory is the host's. An exchange is done when the call returns; a sum runs
-// in rank order, rounded after each addition, as by a ring of GPUs. A rank that aborts or fails
-// makes the others' calls fail with ncclRemoteError.
+// process and "device" memory is the host's. An exchange is done when the call returns, or goes
+// into a stream of an emulated device; a sum runs in rank order, rounded after each addition, as by
+// a ring of GPUs. A rank that aborts or fails makes the others' calls fail with ncclRemoteError.
 
 #include <atomic>
+#include <functional>
 #include <string>
 
 namespace tandem {
@@ -17,6 +18,9 @@ struct FakeNccl {
   int failing_rank = 0;
   int failure = 0;
   std::string last_error;
+
+  // Puts an exchange into a stream; empty: it is done at once.
+  std::function<void(void* stream, std::function<void()> exchange)> enqueue;
 
   std::atomic<int> async_error = 0;  // of every communicator
   std::atomic<int> num_live = 0, num_destroyed = 0, num_aborted = 0;

@@ -12,7 +12,7 @@
 #include "engine_core/weights/checkpoint_quantization.h"
 #include "engine_core/weights/decoded_matrix.h"
 #include "engine_core/weights/quantized/module_tensors.h"
-#include "engine_core/weights/slice.h"
+#include "kernels/slice.h"
 
 namespace tandem {
 

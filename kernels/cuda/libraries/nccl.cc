@@ -31,7 +31,11 @@ std::string VersionText(int code) {
          std::to_string(code % 100);
 }
 
-int TypeOf(const Tensor& x) { return x.dtype == DType::kF32 ? kNcclFloat32 : kNcclBfloat16; }
+int TypeOf(const Tensor& x) {
+  return x.dtype == DType::kF32    ? kNcclFloat32
+         : x.dtype == DType::kBf16 ? kNcclBfloat16
+                                   : kNcclInt32;
+}
 
 }  // namespace
 
@@ -86,7 +90,7 @@ NcclCommunicator::~NcclCommunicator() {
 }
 
 void NcclCommunicator::AllReduce(const Tensor& x) {
-  CheckExchanged(x);
+  CheckAdded(x);
   if (!failure_.ok()) return;
   const auto count = static_cast<size_t>(x.NumElements());
   failure_ = nccl_.ToStatus(

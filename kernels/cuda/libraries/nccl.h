@@ -12,7 +12,6 @@
 // to do. NCCL_DEBUG=INFO makes NCCL log more, to stdout.
 // Network: ranks meet at a TCP port that MakeUniqueId opens, on the first interface that is up or
 // on the one that NCCL_SOCKET_IFNAME names (lo: out of reach of other hosts).
-// Nothing turns this on yet: no backend makes one.
 
 #include <memory>
 #include <string>

@@ -16,6 +16,7 @@ struct NcclUniqueId {
 using NcclComm = struct NcclCommOpaque*;
 
 inline constexpr int kNcclSuccess = 0;   // of ncclResult_t
+inline constexpr int kNcclInt32 = 2;     // of ncclDataType_t
 inline constexpr int kNcclFloat32 = 7;   // of ncclDataType_t
 inline constexpr int kNcclBfloat16 = 9;  // of ncclDataType_t
 inline constexpr int kNcclSum = 0;       // of ncclRedOp_t

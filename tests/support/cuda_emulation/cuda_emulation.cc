@@ -1,9 +1,12 @@
 #include <algorithm>
 #include <bit>
+#include <condition_variable>
 #include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <memory>
+#include <mutex>
+#include <thread>
 #include <unordered_map>
 #include <vector>
 
@@ -18,26 +21,76 @@ std::optional<int64_t> allocations_left;
 
 struct Stream {
   std::vector<std::function<void()>>* capture = nullptr;  // not null while being captured
-  std::deque<std::function<void()>> work;                 // not done yet
-  uint64_t num_done = 0;
+  std::deque<std::function<void()>> work;                 // not begun yet
+  uint64_t num_begun = 0, num_done = 0;
+  std::thread::id owner = std::this_thread::get_id();
+  // Of a stream that exchanges with others: a thread that runs its work.
+  std::thread runner;
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool ends = false;
 };
 
 namespace {
 
+std::mutex mutex;  // of what follows, and of the memory
 std::vector<Stream*> streams;
+std::mutex kernel_mutex;  // kernels run one after another
 
-// Runs the stream's work until num_done items of it are done.
-void RunUntil(Stream* stream, uint64_t num_done) {
-  while (stream->num_done < num_done && !stream->work.empty()) {
-    const std::function<void()> work = std::move(stream->work.front());
-    stream->work.pop_front();
-    ++stream->num_done;
+// Takes the next item; empty: there is none.
+std::function<void()> Next(Stream* stream) {
+  if (stream->work.empty()) return {};
+  std::function<void()> work = std::move(stream->work.front());
+  stream->work.pop_front();
+  ++stream->num_begun;
+  return work;
+}
+
+void RunAsTheyCome(Stream* stream) {
+  std::unique_lock lock(stream->mutex);
+  for (;;) {
+    stream->changed.wait(lock, [&] { return stream->ends || !stream->work.empty(); });
+    const std::function<void()> work = Next(stream);
+    if (!work) return;
+    lock.unlock();
     work();
+    lock.lock();
+    ++stream->num_done;
+    stream->changed.notify_all();
   }
 }
 
+// Returns when num_done items of the stream's work are done; without a thread of its own they run
+// here, no earlier.
+void RunUntil(Stream* stream, uint64_t num_done) {
+  std::unique_lock lock(stream->mutex);
+  if (stream->runner.joinable()) {
+    stream->changed.wait(lock, [&] {
+      return stream->num_done >= num_done ||
+             (stream->work.empty() && stream->num_done == stream->num_begun);
+    });
+    return;
+  }
+  while (stream->num_done < num_done) {
+    const std::function<void()> work = Next(stream);
+    if (!work) return;
+    ++stream->num_done;
+    lock.unlock();
+    work();
+    lock.lock();
+  }
+}
+
+// The calling thread's, as if the others were on devices of their own.
 void RunAll() {
-  for (Stream* stream : streams) RunUntil(stream, UINT64_MAX);
+  std::vector<Stream*> own;
+  {
+    const std::lock_guard lock(mutex);
+    for (Stream* stream : streams) {
+      if (stream->owner == std::this_thread::get_id()) own.push_back(stream);
+    }
+  }
+  for (Stream* stream : own) RunUntil(stream, UINT64_MAX);
 }
 
 }  // namespace
@@ -228,6 +281,7 @@ void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4], const unsigned 
 }
 
 void RunGrid(dim3 grid, dim3 block, const std::function<void()>& kernel) {
+  const std::lock_guard lock(kernel_mutex);
   ++num_kernels;
   running = &kernel;
   place.block_dim = block;
@@ -243,14 +297,22 @@ void RunGrid(dim3 grid, dim3 block, const std::function<void()>& kernel) {
 }
 
 void Enqueue(Stream* stream, std::function<void()> work) {
-  if (stream->capture != nullptr) {
-    stream->capture->push_back(std::move(work));
-  } else {
-    stream->work.push_back(std::move(work));
-  }
+  if (stream->capture != nullptr) return stream->capture->push_back(std::move(work));
+  const std::lock_guard lock(stream->mutex);
+  stream->work.push_back(std::move(work));
+  stream->changed.notify_all();
+}
+
+void EnqueueExchange(Stream* stream, std::function<void()> work) {
+  if (!stream->runner.joinable()) stream->runner = std::thread(RunAsTheyCome, stream);
+  Enqueue(stream, std::move(work));
 }
 
 }  // namespace cuda_emulation
+
+void tandem::EnqueueEmulatedExchange(void* stream, std::function<void()> work) {
+  cuda_emulation::EnqueueExchange(static_cast<cuda_emulation::Stream*>(stream), std::move(work));
+}
 
 int64_t tandem::NumEmulatedKernels() { return cuda_emulation::num_kernels; }
 
@@ -283,7 +345,7 @@ const char* cudaGetErrorString(cudaError_t error) {
 const char* cudaGetErrorName(cudaError_t) { return "cudaErrorEmulated"; }
 cudaError_t cudaGetLastError() { return cudaSuccess; }
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = 1;
+  *count = tandem::kNumEmulatedDevices;
   return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
@@ -310,6 +372,7 @@ std::unordered_map<void*, size_t> num_bytes;
 }  // namespace
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const std::lock_guard lock(cuda_emulation::mutex);
   if (bytes > size_t{1} << 30) return cudaErrorMemoryAllocation;
   auto& left = cuda_emulation::allocations_left;
   if (left && (*left)-- <= 0) return cudaErrorMemoryAllocation;
@@ -326,6 +389,7 @@ cudaError_t cudaMalloc(void** memory, size_t bytes) {
 cudaError_t cudaFree(void* memory) {
   cuda_emulation::RunAll();
   if (memory == nullptr) return cudaSuccess;
+  const std::lock_guard lock(cuda_emulation::mutex);
   auto* data = static_cast<unsigned char*>(memory);
   const auto entry = num_bytes.extract(memory);
   const auto is_whole = [](unsigned char byte) { return byte == kGuard; };
@@ -363,11 +427,21 @@ cudaError_t cudaMemsetAsync(void* memory, int value, size_t bytes, cudaStream_t 
 }
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
   *stream = new cuda_emulation::Stream;
+  const std::lock_guard lock(cuda_emulation::mutex);
   cuda_emulation::streams.push_back(*stream);
   return cudaSuccess;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   cuda_emulation::RunUntil(stream, UINT64_MAX);
+  if (stream->runner.joinable()) {
+    {
+      const std::lock_guard lock(stream->mutex);
+      stream->ends = true;
+      stream->changed.notify_all();
+    }
+    stream->runner.join();
+  }
+  const std::lock_guard lock(cuda_emulation::mutex);
   std::erase(cuda_emulation::streams, stream);
   delete stream;
   return cudaSuccess;
@@ -387,8 +461,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
     event->time = std::make_shared<int64_t>(-1);
     cuda_emulation::Enqueue(stream, [time = event->time] { *time = cuda_emulation::num_kernels; });
   }
+  const std::lock_guard lock(stream->mutex);
   event->stream = stream;
-  event->num_done = stream->num_done + stream->work.size();
+  event->num_done = stream->num_begun + stream->work.size();
   return cudaSuccess;
 }
 cudaError_t cudaEventElapsedTime(float* ms, cudaEvent_t from, cudaEvent_t to) {

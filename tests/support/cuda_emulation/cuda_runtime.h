@@ -5,10 +5,11 @@
 // after another, the threads of a block as fibers that switch at barriers and warp shuffles, so a
 // kernel's indices, shared memory and synchronisation are exercised; its speed is not. A warp runs
 // as far ahead of the others as barriers allow, in every other block the last warp first.
-// Thread: one (the test's).
+// Thread: one (the test's), or one for each rank of a model. Devices are one, and what one thread
+// waits for or frees concerns its own streams.
 // "Device" memory is host memory and starts as NaN bytes, so that reads of unwritten memory show.
 // Work in a stream runs as late as possible, when the host waits for it or frees memory, so that
-// host memory changed or read too early shows as well.
+// host memory changed or read too early shows as well; in a stream with exchanges as it comes.
 // Limits: barriers and shuffles must be reached by every live thread of the block or warp; there is
 // no dynamic shared memory, no textures, no clusters. A kernel that would hang on a device aborts
 // with a message.
@@ -62,6 +63,8 @@ void SyncThreads();
 uint64_t Exchange(uint64_t value, unsigned source);
 // Puts work into a stream.
 void Enqueue(struct Stream* stream, std::function<void()> work);
+// Work that waits for other streams: from now on a thread runs the stream, as a device does.
+void EnqueueExchange(struct Stream* stream, std::function<void()> work);
 
 template <class T>
 T Shuffle(T value, unsigned source) {

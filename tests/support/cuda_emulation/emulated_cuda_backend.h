@@ -3,6 +3,7 @@
 // kernels/cuda compiled for the host over the emulation of CUDA in this folder. See
 // MakeCudaBackend in kernels/backend.h.
 
+#include <functional>
 #include <memory>
 #include <optional>
 
@@ -16,6 +17,11 @@ StatusOr<std::unique_ptr<Backend>> MakeEmulatedCudaBackend(const CudaBackendOpti
 // Kernels run so far; a call that does not raise the number has waited for no kernel. The emulated
 // device's clock counts them, a millisecond each.
 int64_t NumEmulatedKernels();
+
+inline constexpr int kNumEmulatedDevices = 4;
+
+// For FakeNccl::enqueue: ranks are threads, and their exchanges wait for each other in the streams.
+void EnqueueEmulatedExchange(void* stream, std::function<void()> work);
 
 // After num_allocations more of device or pinned memory, all fail; nullopt: none does.
 void EndEmulatedMemoryAfter(std::optional<int64_t> num_allocations);

@@ -115,8 +115,8 @@ TEST_CASE("engine config: what is not built for several ranks is refused by name
     REQUIRE_FALSE(setup.ok());
     return setup.status().message();
   };
-  CHECK_THAT(refusal({"--device", "cuda", "-tp", "2"}),
-             Contains("--tensor-parallel-size") && Contains("--device cuda"));
+  CHECK_THAT(refusal({"--device", "cuda", "-tp", "2", "--enable-prompt-embeds"}),
+             Contains("--enable-prompt-embeds") && Contains("--device cuda"));
   CHECK_THAT(refusal({"--device", "cuda", "-pp", "2"}), Contains("--pipeline-parallel-size"));
   CHECK_THAT(refusal({"--device", "cpu", "-tp", "4"}), Contains("num_attention_heads"));
   CHECK_THAT(refusal({"--device", "cpu", "-pp", "5"}), Contains("number of layers, which is 4"));

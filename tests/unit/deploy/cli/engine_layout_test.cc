@@ -145,6 +145,12 @@ TEST_CASE("engine layout: CPUs and devices are divided") {
   const Words two = {"-dp", "2"};
   CHECK(LocalEngines(Layout(two), Parse(two), "5").status().message() ==
         "CUDA_VISIBLE_DEVICES=5 has 1 devices for 2 engines");
+  const Words split = {"-dp", "2", "-tp", "2", "--device", "cuda"};
+  CHECK(Engines(split)[1].environment == Words{"CUDA_VISIBLE_DEVICES=2,3"});
+  CHECK(Engines(split, "7,6,5,4,3")[1].environment == Words{"CUDA_VISIBLE_DEVICES=5,4"});
+  CHECK(LocalEngines(Layout(split), Parse(split), "5,6,7").status().message() ==
+        "CUDA_VISIBLE_DEVICES=5,6,7 has 3 devices for 4 ranks of all engines here");
+  CHECK(Engines({"-dp", "2", "--device", "cpu"}, "5")[1].environment.empty());
 }
 
 TEST_CASE("engine layout: swaps and reloads leave it as it is") {

@@ -47,6 +47,7 @@ TEST_CASE("NCCL's header declares the functions and numbers that we call it with
   CHECK_CALL(get_error_string, ncclGetErrorString);
   CHECK_CALL(get_last_error, ncclGetLastError);
   STATIC_REQUIRE(kNcclSuccess == ncclSuccess);
+  STATIC_REQUIRE(kNcclInt32 == ncclInt32);
   STATIC_REQUIRE(kNcclFloat32 == ncclFloat32);
   STATIC_REQUIRE(kNcclBfloat16 == ncclBfloat16);
   STATIC_REQUIRE(kNcclSum == ncclSum);
