@@ -42,6 +42,15 @@ set_target_properties(faulty-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_
 tandem_targets(faulty_engine_deps engine_core)
 target_link_libraries(faulty-engine PRIVATE ${faulty_engine_deps} Threads::Threads)
 target_link_options(faulty-engine PRIVATE -Wl,--wrap=_ZN6tandem10InputBatch11AppendTokenENS_11RequestSlotEi)
+# The real engine core over emulated devices: a process for each rank.
+add_executable(emulated-engine $<TARGET_OBJECTS:tandem-engine-core> support/cuda_emulation/emulated_devices.cc)
+set_target_properties(emulated-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/emulated)
+tandem_targets(emulated_engine_deps engine_core tests/support/cuda_emulation)
+target_link_libraries(emulated-engine PRIVATE ${emulated_engine_deps} tandem_emulated_cuda Threads::Threads)
+target_include_directories(emulated-engine PRIVATE ${CMAKE_SOURCE_DIR})
+add_dependencies(emulated-engine process_nccl)
+python_test_classes(device_workers integration/device_workers_test.py)
+set_property(TEST device_workers_Devices APPEND PROPERTY ENVIRONMENT "TANDEM_PROCESS_NCCL=$<TARGET_FILE:process_nccl>")
 python_test_classes(flight_recorder integration/flight_recorder_test.py)
 # It records until rings run over, and computes all of that again.
 set_tests_properties(flight_recorder_FlightRecorder PROPERTIES TIMEOUT 600)

@@ -41,9 +41,11 @@ module(tests/support/cuda_emulation DEPS kernels)
 tandem_test(unit_cuda_plan LABEL unit SRCS unit/kernels/cuda/flashinfer/plan_test.cc unit/kernels/cuda/libraries/gemm_choice_test.cc DEPS kernels)
 target_include_directories(unit_cuda_plan PRIVATE ${CMAKE_SOURCE_DIR})
 
-# The library in NCCL's place in tests, and the same as before NCCL 2.13.
-foreach(library fake_nccl old_fake_nccl)
-  add_library(${library} MODULE support/fake_nccl.cc)
+# The library in NCCL's place in tests, the same as before NCCL 2.13, and one whose ranks are processes.
+add_library(fake_nccl MODULE support/fake_nccl.cc)
+add_library(old_fake_nccl MODULE support/fake_nccl.cc)
+add_library(process_nccl MODULE support/process_nccl.cc)
+foreach(library fake_nccl old_fake_nccl process_nccl)
   target_include_directories(${library} PRIVATE ${CMAKE_SOURCE_DIR})
   target_link_libraries(${library} PRIVATE tandem_kernels)
 endforeach()
