@@ -171,6 +171,7 @@ Status SetIsa(const EngineConfig& config, EngineSetup* setup) {
 
 Status SetDevice(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   setup->device = config.device;
+  setup->uses_peers = !config.disable_custom_all_reduce;
   if (config.device == "auto") setup->device = HasCudaDevice() ? "cuda" : "cpu";
   const bool is_cpu = setup->device == "cpu", is_reference = setup->device == "reference";
   setup->backend.dtype = config.dtype == "float32" || is_reference ? DType::kF32 : DType::kBf16;

@@ -31,6 +31,7 @@ struct EngineSetup {
   CpuBackendOptions backend;
   AttentionBackend attention = AttentionBackend::kAuto;  // of cuda; chosen by MakeSetup
   std::string attention_reason;
+  bool uses_peers = true;  // CudaBackendOptions
   WeightFormats formats;
   RankCounts ranks;
   int num_engines_of_host = 1;  // that share its CPUs and memory

@@ -26,7 +26,8 @@ StatusOr<std::unique_ptr<Backend>> MakeBackend(const EngineSetup& setup, int dev
     return MakeCudaBackend({.dtype = setup.backend.dtype,
                             .num_threads = setup.backend.num_threads,
                             .attention = setup.attention,
-                            .device = device});
+                            .device = device,
+                            .uses_peers = setup.uses_peers});
   }
   return MakeCpuBackend(setup.backend);
 }

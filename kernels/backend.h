@@ -147,6 +147,7 @@ struct CudaBackendOptions {
   AttentionBackend attention = AttentionBackend::kAuto;
   int device = 0;                             // of those that CUDA_VISIBLE_DEVICES leaves
   std::string nccl_library = "libnccl.so.2";  // opened where several ranks run a model
+  bool uses_peers = true;  // few rows go through memory that ranks read at each other, if they can
   // Pack draws all matrices on the device and does not read its blocks, which need no data.
   std::optional<RandomMatrices> random = {};
 };

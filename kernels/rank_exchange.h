@@ -14,6 +14,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "common/check.h"
 #include "common/status.h"
 #include "kernels/slice.h"
 #include "kernels/tensor.h"
@@ -28,6 +29,12 @@ struct RankColumns {
   int rank = 0;  // this one
 
   Slice own() const { return of_rank[static_cast<size_t>(rank)]; }
+};
+
+// The RMS norm of rows that were gathered: Ops::RmsNorm.
+struct ExchangeNorm {
+  Tensor out, weight;
+  float epsilon = 0;
 };
 
 class RankExchange {
@@ -46,6 +53,15 @@ class RankExchange {
   // x: [T, n] f32, bf16, its columns those of all ranks. `part`: this rank's, from Part, or its
   // columns of x itself.
   virtual void Gather(const Tensor& x, const Tensor& part, const RankColumns& columns) = 0;
+  // Whether Gather of such a tensor can be one kernel with the norm of its rows.
+  virtual bool GathersNormed(const Tensor& /*x*/, const RankColumns& /*columns*/) const {
+    return false;
+  }
+  // Gather, and the norm; the bits of both one after the other.  REQUIRES: GathersNormed.
+  virtual void GatherNormed(const Tensor& /*x*/, const Tensor& /*part*/,
+                            const RankColumns& /*columns*/, const ExchangeNorm& /*norm*/) {
+    CHECK(false) << "GatherNormed without GathersNormed";
+  }
   // Waits until all ranks are here, where they share memory; nothing else.
   virtual void Meet() = 0;
 

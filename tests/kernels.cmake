@@ -25,7 +25,7 @@ target_include_directories(tandem_emulated_cuda PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCudaBackend
   CudaDevice=EmulatedCudaDevice CudaOps=EmulatedCudaOps
   MakeCudaBackend=MakeEmulatedCudaBackend HasCudaDevice=HasEmulatedCudaDevice
-  NumCudaDevices=NumEmulatedCudaDevices CudaExchange=EmulatedCudaExchange
+  NumCudaDevices=NumEmulatedCudaDevices CudaExchange=EmulatedCudaExchange CudaPeers=EmulatedCudaPeers PeerAddress=EmulatedPeerAddress
   ReadCudaFacts=ReadEmulatedCudaFacts
   HasFlashInfer=HasEmulatedFlashInfer FlashInferDecodeBlocks=EmulatedFlashInferDecodeBlocks
   LaunchFlashInfer=EmulatedLaunchFlashInfer CudaMatrix=EmulatedCudaMatrix

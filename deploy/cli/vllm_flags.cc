@@ -89,7 +89,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"device-ids", kValue, "", "CUDA_VISIBLE_DEVICES chooses the GPU"},
       {"diffusion-config", kValue, "{}", "diffusion models are not served", "dc"},
       {"disable-cascade-attn", kSwitch, "*", "there is no cascade attention"},
-      {"disable-custom-all-reduce", kSwitch, "*", "ranks exchange by NCCL alone"},
       {"disable-frontend-multiprocessing", kSwitch, "*", "the frontend is always a process of its own"},
       {"disable-nccl-for-dp-synchronization", kSwitch, "*", kOneDevice},
       {"disable-sliding-window", kSwitch, "false", "a window belongs to the model; --max-model-len limits the context"},

@@ -57,6 +57,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"cpu-bind", &c.cpu_bind, "CPUs of each rank, in their order, e.g. 0-31|32-63; --threads 0 then means all of its own. Default: no rank is bound"},
       {"worker-timeout-seconds", &c.worker_timeout_seconds, "A rank whose process does not run for that long ends the engine; 0: only one that has died", {.min = 0, .max = 86400}},
       {"attention-backend", &c.attention_backend, "cuda: attention kernels; auto: flashinfer if the build has it and it supports the model's heads, else tandem", {.choices = {"auto", "tandem", "flashinfer", "FLASHINFER"}}},
+      {"disable-custom-all-reduce", &c.disable_custom_all_reduce, "cuda: ranks exchange all tensors by NCCL, also those of few rows, which otherwise go through memory that they read at each other"},
       {"enforce-eager", &c.enforce_eager, "cuda: do not capture graphs of decode steps"},
       {"optimization-level", &c.optimization_level, "cuda: 0 captures no graphs of decode steps (as --enforce-eager), 2 and 3 do; also written -O0. Default: 2", {.min = 0, .max = 3}},
       {"compilation-config", &c.compilation_config, "JSON object with vLLM's keys, of which cudagraph_mode (NONE, FULL_DECODE_ONLY), cudagraph_capture_sizes and max_cudagraph_capture_size have an effect, on cuda", {.short_name = "cc"}},

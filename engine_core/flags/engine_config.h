@@ -44,6 +44,7 @@ struct EngineConfig {
   std::string cpu_bind;
   double worker_timeout_seconds = 1;
   std::string attention_backend = "auto";
+  bool disable_custom_all_reduce = false;
   bool enforce_eager = false;
   std::optional<int64_t> optimization_level;
   std::string compilation_config;  // JSON

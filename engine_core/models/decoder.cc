@@ -205,6 +205,7 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions, const Tens
                     std::span<const EmbeddedRows> embedded, const Tensor& room) {
   num_tokens_ = token_ids.rows();
   residual_ = room.empty() ? RowsOf(embedded_) : room;
+  lacks_parts_ = false;
   if (ranks_ == nullptr) {
     EmbedRows(0, token_ids, positions, token_types);
   } else if (ranks_->is_shared()) {
@@ -293,6 +294,7 @@ void Decoder::SetPositions(const Tensor& mrope_positions, const Tensor& last_see
 }
 
 void Decoder::AddDeepstack(std::span<const EmbeddedRows> rows, int64_t layer_idx) {
+  GatherResidual();
   const int64_t hidden = residual_.shape[1];
   for (const EmbeddedRows& some : rows) {
     if ((layer_idx + 1) * hidden > some.values.shape[1]) continue;
@@ -304,21 +306,44 @@ void Decoder::AddDeepstack(std::span<const EmbeddedRows> rows, int64_t layer_idx
 void Decoder::Continue(const Tensor& hidden) {
   num_tokens_ = hidden.rows();
   residual_ = hidden;
+  lacks_parts_ = false;
+}
+
+void Decoder::GatherResidual() {
+  if (!lacks_parts_) return;
+  lacks_parts_ = false;
+  split_.Gather(residual_, split_.Own(residual_));
+}
+
+// In shared memory the others' columns are there after a meeting. Between devices they wait for
+// the norm that reads them.
+void Decoder::AddedOwn() {
+  lacks_parts_ = ranks_ != nullptr;
+  if (lacks_parts_ && ranks_->is_shared()) GatherResidual();
 }
 
 void Decoder::Norm(const NormLayer& norm) {
   const Tensor& weight = norm.weight;
   const Tensor& bias = norm.bias;
+  const Tensor normed = RowsOf(normed_);
   pending_norm_ = bias.empty() ? weight : Tensor();
+  if (lacks_parts_ && !pending_norm_.empty() &&
+      split_.TryGatherNormed(residual_, split_.Own(residual_),
+                             {normed, pending_norm_, norm_epsilon_})) {
+    lacks_parts_ = false;
+    pending_norm_ = Tensor();
+    return;
+  }
+  GatherResidual();
   if (weight.empty()) {
-    ops_->Convert(RowsOf(normed_), residual_);
+    ops_->Convert(normed, residual_);
   } else if (!bias.empty()) {
-    ops_->LayerNorm(RowsOf(normed_), residual_, weight, bias, norm_epsilon_);
+    ops_->LayerNorm(normed, residual_, weight, bias, norm_epsilon_);
   }
 }
 
 void Decoder::NormResidual(const NormLayer& norm) {
-  ops_->LayerNorm(residual_, residual_, norm.weight, norm.bias, norm_epsilon_);
+  ops_->LayerNorm(residual(), residual_, norm.weight, norm.bias, norm_epsilon_);
 }
 
 Tensor Decoder::Normed() {
@@ -346,7 +371,7 @@ void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const NormLayer
   if (post_norm.weight.view().empty()) {
     const Tensor own = split_.Own(residual_);
     Multiply(own, x, out, LinearEpilogue::kAddResidual);
-    return split_.Gather(residual_, own);
+    return AddedOwn();
   }
   const Tensor normed = RowsOf(normed_);  // the norm that it contains is not needed any more
   const Tensor branch = ranks_ == nullptr ? normed : RowsOf(branch_);
@@ -354,7 +379,7 @@ void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const NormLayer
   Multiply(part, x, out);
   split_.Gather(branch, part);
   ops_->RmsNorm(normed, branch, post_norm.weight, norm_epsilon_);
-  if (ranks_ == nullptr || !ranks_->is_shared()) return ops_->Add(residual_, normed);
+  if (ranks_ == nullptr || !ranks_->is_shared()) return ops_->Add(residual(), normed);
   ops_->Add(split_.Own(residual_), split_.Own(normed));
   Meet();
 }
@@ -506,6 +531,7 @@ void Decoder::RunGatedMlp(const MlpLayer& layer, const LinearLayer* gate) {
 void Decoder::RunMixture(const MoeLayer& layer) {
   const Tensor normed = Normed();
   mixer_->Run(layer, residual_, normed, normed, &adapters_);
+  AddedOwn();
   const LinearLayer& gate = layer.shared_gate;
   if (layer.shared) RunGatedMlp(*layer.shared, gate.weight == nullptr ? nullptr : &gate);
 }
@@ -523,11 +549,11 @@ void Decoder::Logits(const Tensor& logits, const Tensor& rows) {
 
 void Decoder::NormStates(const Tensor& out) {
   if (final_norm_.weight.view().empty()) {
-    ops_->Convert(out, residual_);
+    ops_->Convert(out, residual());
   } else if (options_.has_layer_norm) {
-    ops_->LayerNorm(out, residual_, final_norm_.weight, final_norm_.bias, norm_epsilon_);
+    ops_->LayerNorm(out, residual(), final_norm_.weight, final_norm_.bias, norm_epsilon_);
   } else {
-    ops_->RmsNorm(out, residual_, final_norm_.weight, norm_epsilon_);
+    ops_->RmsNorm(out, residual(), final_norm_.weight, norm_epsilon_);
   }
 }
 
@@ -535,7 +561,7 @@ void Decoder::OwnLogits(const Tensor& logits, const Tensor& rows) {
   const Tensor last = last_.view().Rows(0, rows.rows());
   const PackedMatrix& head = this->head();
   const AdapterRows adapters = adapters_.Pick(lm_head_.adapter_site, rows);
-  ops_->GatherRows(last, residual_, rows);
+  ops_->GatherRows(last, residual(), rows);
   const Tensor normed = last_normed_.view().Rows(0, rows.rows());
   if (options_.has_layer_norm) {
     ops_->LayerNorm(normed, last, final_norm_.weight, final_norm_.bias, norm_epsilon_);

@@ -122,16 +122,19 @@ class Decoder {
   // residual[rows] += what they have for the layer, if that is one of the first.
   void AddDeepstack(std::span<const EmbeddedRows> rows, int64_t layer_idx);
   // residual *= factor
-  void ScaleResidual(float factor) { ops_->Scale(residual_, factor); }
+  void ScaleResidual(float factor) { ops_->Scale(residual(), factor); }
 
   // The hidden states of the step.  [T, H] res.
-  const Tensor& residual() const { return residual_; }
+  const Tensor& residual() {
+    GatherResidual();
+    return residual_;
+  }
   // logits = head(final_norm(residual[rows])). With several ranks, of those of the first.
   void Logits(const Tensor& logits, const Tensor& rows);
 
   // ---- for heads that draft: one rank, no adapters ----
   // out = the hidden states as they are.  out: [T, H] act.
-  void CopyStates(const Tensor& out) { ops_->Convert(out, residual_); }
+  void CopyStates(const Tensor& out) { ops_->Convert(out, residual()); }
   // out = final_norm(residual).  out: [T, H] act.
   void NormStates(const Tensor& out);
   const PackedMatrix& embedding_table() const { return *embedding_.weight; }
@@ -156,6 +159,10 @@ class Decoder {
   void Meet() const {
     if (ranks_ != nullptr) ranks_->Meet();
   }
+  // The columns of the other ranks, where the residual still lacks what they have added.
+  void GatherResidual();
+  // The rank's columns of it are new.
+  void AddedOwn();
   // The rows [begin, begin + ids.rows()) of the residual.
   void EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions,
                  const Tensor& token_types);
@@ -230,6 +237,7 @@ class Decoder {
   Tensor last_seen_;         // [T] i32 of this step, or empty
   int64_t num_tokens_ = 0;   // of this step
   Tensor residual_;          // [T, H] res, of this step
+  bool lacks_parts_ = false;  // of the residual, those of other ranks: before the next read of it
   OwnedTensor embedded_;     // [T, H] res, of the first stage
   OwnedTensor positions_;    // [T, H] res, with position_table_
   OwnedTensor normed_;       // [T, H] act, not filled while pending_norm_ is not empty

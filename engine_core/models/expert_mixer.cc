@@ -157,10 +157,8 @@ void ExpertMixer::Mix(const MoeLayer& layer, const Tensor& residual, const Tenso
   } else {
     RunShares(layer, pairs, results, adapters);
   }
-  const Tensor own = split_.Own(residual);
-  ops_->AddWeightedRows(own, split_.Own(results), pairs.of_token,
+  ops_->AddWeightedRows(split_.Own(residual), split_.Own(results), pairs.of_token,
                         shape_.scales_input ? ones_.view().Rows(0, num_tokens) : pairs.weights);
-  split_.Gather(residual, own);
 }
 
 void ExpertMixer::MultiplyExperts(const Tensor& out, const Tensor& x, const PackedExperts& experts,

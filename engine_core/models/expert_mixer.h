@@ -62,8 +62,8 @@ class ExpertMixer {
  public:
   static StatusOr<ExpertMixer> Create(const LoadContext& context, const MoeShape& shape);
 
-  // residual += the mixture of normed, chosen by router_input.  residual: [T, H] res; the others:
-  // [T, H] act.
+  // residual += the mixture of normed, chosen by router_input; of several ranks each adds to its
+  // columns.  residual: [T, H] res; the others: [T, H] act.
   void Run(const MoeLayer& layer, const Tensor& residual, const Tensor& normed,
            const Tensor& router_input, AdapterPicker* adapters);
 

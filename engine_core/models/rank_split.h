@@ -35,6 +35,12 @@ class RankSplit {
   void Gather(const Tensor& x, const Tensor& part) {
     if (ranks_ != nullptr) ranks_->Gather(x, part, Columns(x));
   }
+  // And the norm of its rows; false: nothing is done, one kernel cannot do that.
+  bool TryGatherNormed(const Tensor& x, const Tensor& part, const ExchangeNorm& norm) {
+    if (ranks_ == nullptr || !ranks_->GathersNormed(x, Columns(x))) return false;
+    ranks_->GatherNormed(x, part, Columns(x), norm);
+    return true;
+  }
 
  private:
   const RankColumns& Columns(const Tensor& x);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/log.h"
 #include "kernels/cuda/cuda_pair.h"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
@@ -60,6 +61,7 @@ CudaBackend::CudaBackend(const CudaBackendOptions& options)
       ops_(options.dtype, &device_),
       pool_(options.num_threads == 0 ? NumUsableCpus() : options.num_threads),
       nccl_library_(options.nccl_library),
+      uses_peers_(options.uses_peers),
       attention_(options.attention),
       random_(options.random) {}
 
@@ -206,7 +208,17 @@ Status CudaBackend::JoinRanks(int rank, int size, const std::string& place) {
   ASSIGN_OR_RETURN(const Nccl nccl, Nccl::Open(nccl_library_));
   ASSIGN_OR_RETURN(std::unique_ptr<NcclCommunicator> communicator,
                    NcclCommunicator::Init(nccl, {rank, size}, id, device_.stream()));
-  exchange_ = std::make_unique<CudaExchange>(&device_, std::move(communicator));
+  std::unique_ptr<CudaPeers> peers;
+  if (uses_peers_) {
+    ASSIGN_OR_RETURN(peers, CudaPeers::Map(&device_, communicator.get()));
+    if (rank == 0) {
+      LOG_INFO << "ranks exchange few rows "
+               << (peers == nullptr ? "by NCCL: a device cannot read another's memory"
+                                    : "by reading each other's memory");
+    }
+  }
+  exchange_ =
+      std::make_unique<CudaExchange>(&device_, std::move(communicator), std::move(peers));
   return OkStatus();
 }
 

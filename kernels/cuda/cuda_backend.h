@@ -81,6 +81,7 @@ class CudaBackend final : public Backend {
   CudaOps ops_;
   ComputePool pool_;
   std::string nccl_library_;
+  bool uses_peers_;
   std::unique_ptr<CudaExchange> exchange_;  // null: there is one rank
   AttentionBackend attention_;
   std::optional<RandomMatrices> random_;

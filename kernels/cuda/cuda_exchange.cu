@@ -7,16 +7,12 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/device_memory.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/part_columns.h"
 
 namespace tandem {
 namespace {
 
 constexpr int kThreads = 256;
-
-// In units of T.
-struct PartColumns {
-  int32_t begin[kMaxDeviceRanks], count[kMaxDeviceRanks];
-};
 
 // out[t, begin of r + c] = parts[r, t, c].  A block: a row t of one rank r.
 template <class T>
@@ -36,27 +32,11 @@ __global__ void IdsFromKernel(int32_t* out, const int32_t* ids, int64_t count, i
   if (i < count) out[i] = ids[i] - first;
 }
 
-int64_t Widest(const RankColumns& columns) {
-  int64_t widest = 0;
-  for (const Slice& part : columns.of_rank) widest = std::max(widest, part.count);
-  return widest;
-}
-
-// The columns in units of `size` numbers; false: they do not begin and end at such units.
-bool InUnits(const RankColumns& columns, int64_t size, PartColumns* units) {
-  for (size_t r = 0; r < columns.of_rank.size(); ++r) {
-    const Slice& part = columns.of_rank[r];
-    if (part.begin % size != 0 || part.count % size != 0) return false;
-    units->begin[r] = static_cast<int32_t>(part.begin / size);
-    units->count[r] = static_cast<int32_t>(part.count / size);
-  }
-  return true;
-}
-
 }  // namespace
 
-CudaExchange::CudaExchange(CudaDevice* device, std::unique_ptr<Communicator> communicator)
-    : device_(device), communicator_(std::move(communicator)) {}
+CudaExchange::CudaExchange(CudaDevice* device, std::unique_ptr<Communicator> communicator,
+                           std::unique_ptr<CudaPeers> peers)
+    : device_(device), communicator_(std::move(communicator)), peers_(std::move(peers)) {}
 
 void* CudaExchange::Room(OwnedTensor* memory, int64_t bytes) {
   const int64_t size = (bytes + 3) / 4;
@@ -76,13 +56,14 @@ void* CudaExchange::Room(OwnedTensor* memory, int64_t bytes) {
 }
 
 Tensor CudaExchange::Parts(const Tensor& x, const RankColumns& columns) {
-  const int64_t size = communicator_->size(), width = Widest(columns);
+  const int64_t size = communicator_->size(), width = WidestPart(columns);
   void* room = Room(&parts_, size * x.rows() * width * SizeOf(x.dtype));
   return room == nullptr ? Tensor() : Tensor(room, x.dtype, {size, x.rows(), width});
 }
 
 Tensor CudaExchange::Part(const Tensor& x, const RankColumns& columns) {
   const Slice own = columns.own();
+  if (UsesPeers(x, columns)) return x.Columns(own.begin, own.count);
   const Tensor parts = Parts(x, columns);
   if (parts.empty()) return x.Columns(own.begin, own.count);  // the step has failed
   const Tensor part = parts.Rows(communicator_->rank(), 1);
@@ -91,6 +72,7 @@ Tensor CudaExchange::Part(const Tensor& x, const RankColumns& columns) {
 
 void CudaExchange::Gather(const Tensor& x, const Tensor& part, const RankColumns& columns) {
   if (x.rows() == 0) return;
+  if (UsesPeers(x, columns)) return peers_->Gather(x, part, columns);
   const Tensor own = Part(x, columns), parts = Parts(x, columns);
   if (parts.empty()) return;
   if (part.data != own.data) CopyRows(own, part, device_->stream());
@@ -108,9 +90,8 @@ void CudaExchange::PutInPlace(const Tensor& x, const Tensor& parts, const RankCo
            static_cast<const T*>(parts.data), width / numbers, units);
   };
   const int64_t wide = int64_t{sizeof(uint4)} / bytes;
-  const bool is_wide = InUnits(columns, wide, &units) && width % wide == 0 &&
-                       x.row_stride % wide == 0 &&
-                       reinterpret_cast<uintptr_t>(x.data) % sizeof(uint4) == 0;
+  const bool is_wide =
+      InUnits(columns, wide, &units) && width % wide == 0 && HasRowsOf16Bytes(x);
   if (is_wide) return launch(static_cast<uint4*>(x.data));
   InUnits(columns, 1, &units);
   if (bytes == 2) return launch(static_cast<uint16_t*>(x.data));

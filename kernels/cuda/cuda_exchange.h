@@ -1,7 +1,8 @@
 #pragma once
 
 // The RankExchange of ranks with a GPU each, over a Communicator of NCCL. Parts of all ranks come
-// into one buffer, each rank's own being made there, and a kernel puts their columns in place. All
+// into one buffer, each rank's own being made there, and a kernel puts their columns in place. Few
+// rows go through the ranks' own memory instead, where they can read each other's (CudaPeers). All
 // of it is in the device's stream, so steps are captured with their exchanges.
 // Thread: engine loop. Owns: communicator and buffers; borrows the device.
 // Failure: memory for a buffer is missing (Device::status()); the communicator's status().
@@ -11,13 +12,16 @@
 
 #include "kernels/communicator.h"
 #include "kernels/cuda/cuda_device.h"
+#include "kernels/cuda/cuda_peers.h"
 #include "kernels/rank_exchange.h"
 
 namespace tandem {
 
 class CudaExchange final : public RankExchange {
  public:
-  CudaExchange(CudaDevice* device, std::unique_ptr<Communicator> communicator);
+  // peers: null: all goes by the communicator.
+  CudaExchange(CudaDevice* device, std::unique_ptr<Communicator> communicator,
+               std::unique_ptr<CudaPeers> peers);
 
   bool is_shared() const override { return false; }
   StatusOr<OwnedTensor> Allocate(DType dtype, std::initializer_list<int64_t> shape) override {
@@ -25,6 +29,13 @@ class CudaExchange final : public RankExchange {
   }
   Tensor Part(const Tensor& x, const RankColumns& columns) override;
   void Gather(const Tensor& x, const Tensor& part, const RankColumns& columns) override;
+  bool GathersNormed(const Tensor& x, const RankColumns& columns) const override {
+    return UsesPeers(x, columns) && CudaPeers::Norms(x, columns);
+  }
+  void GatherNormed(const Tensor& x, const Tensor& part, const RankColumns& columns,
+                    const ExchangeNorm& norm) override {
+    if (x.rows() > 0) peers_->GatherNormed(x, part, columns, norm);
+  }
   void Meet() override {}
   void Sum(const Tensor& x) override { communicator_->AllReduce(x); }
   void ShareIds(const Tensor& ids) override { communicator_->Broadcast(ids, 0); }
@@ -32,6 +43,9 @@ class CudaExchange final : public RankExchange {
   Status status() override { return communicator_->status(); }
 
  private:
+  bool UsesPeers(const Tensor& x, const RankColumns& columns) const {
+    return peers_ != nullptr && CudaPeers::Takes(x, columns);
+  }
   // The parts of all ranks: [size, rows, width], as wide as the widest.
   Tensor Parts(const Tensor& x, const RankColumns& columns);
   // Memory of at least `bytes`; null if there is none.
@@ -40,6 +54,7 @@ class CudaExchange final : public RankExchange {
 
   CudaDevice* device_;
   std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<CudaPeers> peers_;
   OwnedTensor parts_, ids_;            // i32, as large as was ever needed
   std::vector<OwnedTensor> outgrown_;  // that captured ops may still name
 };

@@ -6,6 +6,9 @@
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#ifndef __CUDACC__
+#include <atomic>
+#endif
 
 #include "kernels/float8.h"
 #include "kernels/tensor.h"
@@ -108,6 +111,32 @@ __device__ inline unsigned FusePairs(unsigned a, unsigned b, unsigned c) {
   };
   return half(0) | half(16);
 #endif
+}
+
+// Words by which kernels on several devices wait for each other. What a block has written before
+// __syncthreads and the store is there for a block of another device after its wait and
+// __syncthreads.
+__device__ inline void StoreForPeers(uint32_t* word, uint32_t value) {
+#ifdef __CUDACC__
+  asm volatile("st.release.sys.global.u32 [%0], %1;" : : "l"(word), "r"(value) : "memory");
+#else
+  std::atomic_ref(*word).store(value);
+#endif
+}
+// Until the word is `value` or a later one.
+__device__ inline void AwaitPeer(uint32_t* word, uint32_t value) {
+  for (;;) {
+    uint32_t now = 0;
+#ifdef __CUDACC__
+    asm volatile("ld.acquire.sys.global.u32 %0, [%1];" : "=r"(now) : "l"(word) : "memory");
+#else
+    now = std::atomic_ref(*word).load();
+#endif
+    if (static_cast<int32_t>(now - value) >= 0) return;
+#ifndef __CUDACC__
+    cuda_emulation::RunOthers();
+#endif
+  }
 }
 
 // A number in f16.

@@ -4,6 +4,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/norm_row.cuh"
 
 namespace tandem {
 namespace {
@@ -15,17 +16,8 @@ template <class Out, class X>
 __global__ void RmsNormKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                               const float* weight, float epsilon, int64_t hidden) {
   WaitForPreviousKernel();
-  out += blockIdx.x * out_stride;
-  x += blockIdx.x * x_stride;
-  float squares = 0;
-  for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
-    const float value = LoadFloat(x + h);
-    squares += value * value;
-  }
-  const float scale = rsqrtf(BlockSum<kThreads>(squares) / static_cast<float>(hidden) + epsilon);
-  for (int64_t h = threadIdx.x; h < hidden; h += kThreads) {
-    StoreFloat(out + h, LoadFloat(x + h) * scale * weight[h]);
-  }
+  RmsNormRow<kThreads>(out + blockIdx.x * out_stride, x + blockIdx.x * x_stride, weight, epsilon,
+                       hidden);
 }
 
 template <class Out, class X>

@@ -5,12 +5,11 @@
 #include <string>
 #include <vector>
 
-#include "kernels/cuda/libraries/shared_library.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
 #include "tests/support/engine_driver.h"
-#include "tests/support/fake_nccl.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/greedy_text.h"
+#include "tests/support/rank_devices.h"
 
 #include <catch2/catch.hpp>
 
@@ -19,62 +18,37 @@ namespace {
 
 const std::string kModels = TANDEM_GOLDEN_DIR "/models/";
 
-#ifdef TANDEM_FAKE_NCCL
-// While it lives, exchanges go into the emulated devices' streams.
-class Devices {
- public:
-  Devices() {
-    REQUIRE(SharedLibrary::Open(TANDEM_FAKE_NCCL)->Find("fake_nccl", &fake_).ok());
-    fake_->enqueue = EnqueueEmulatedExchange;
-  }
-  ~Devices() {
-    fake_->enqueue = {};
-    CHECK(fake_->num_live == 0);
-  }
-  bool are_at_least(int) const { return true; }
-  static CudaBackendOptions OptionsOf(int rank, DType dtype) {
-    return {.dtype = dtype, .num_threads = 1, .device = rank, .nccl_library = TANDEM_FAKE_NCCL};
-  }
-
- private:
-  FakeNccl* fake_ = nullptr;
-};
-#else
-struct Devices {
-  bool are_at_least(int count) const {
-    if (NumCudaDevices() >= count) return true;
-    WARN("SKIPPED: there are fewer than " << count << " devices");
-    return false;
-  }
-  static CudaBackendOptions OptionsOf(int rank, DType dtype) {
-    return {.dtype = dtype, .device = rank};
-  }
-};
-#endif
-
-EngineDriverOptions OnDevices(int num_devices, DType dtype) {
+EngineDriverOptions OnDevices(int num_devices, DType dtype, bool uses_peers = true) {
   EngineDriverOptions options;
   options.dtype = dtype;
   options.max_num_batched_tokens = 24;
   options.ranks = {.tensor = num_devices};
-  options.make_rank_backend = [dtype](int rank) {
-    return MakeEmulatedCudaBackend(Devices::OptionsOf(rank, dtype)).value();
+  options.make_rank_backend = [dtype, uses_peers](int rank) {
+    return MakeEmulatedCudaBackend(RankDevices::OptionsOf(rank, dtype, uses_peers)).value();
   };
   return options;
 }
 
 TEST_CASE("emulated ranks: greedy text of the golden models over two devices") {
-  const Devices devices;
+  const RankDevices devices;
   if (!devices.are_at_least(2)) return;
-  for (const char* model : {"llama_plain", "gemma2", "gpt2", "mixtral", "olmo2", "phi3", "qwen2",
+  for (const char* model : {"llama_plain", "gemma2", "gpt2", "mixtral", "olmo2", "phi3_partial_rotary", "qwen2",
                             "qwen3", "deepseek_v2", "qwen3_moe"}) {
     CheckGreedyText(OnDevices(2, DType::kF32), kModels + model);
   }
   CheckGreedyText(OnDevices(2, DType::kBf16), kModels + "llama_plain");
 }
 
+TEST_CASE("emulated ranks: all exchanges by NCCL") {
+  const RankDevices devices;
+  if (!devices.are_at_least(2)) return;
+  for (const char* model : {"gemma2", "mixtral", "olmo2", "phi3_partial_rotary"}) {
+    CheckGreedyText(OnDevices(2, DType::kF32, /*uses_peers=*/false), kModels + model);
+  }
+}
+
 TEST_CASE("emulated ranks: four devices, more than there are key-value heads") {
-  const Devices devices;
+  const RankDevices devices;
   if (!devices.are_at_least(4)) return;
   for (const char* model : {"llama_plain", "olmo2"}) {
     CheckGreedyText(OnDevices(4, DType::kF32), kModels + model);
@@ -84,7 +58,7 @@ TEST_CASE("emulated ranks: four devices, more than there are key-value heads") {
 TEST_CASE("emulated ranks: greedy text of the larger set's models over two devices") {
   const auto goldens = WholeGoldens();
   if (!goldens) return;
-  const Devices devices;
+  const RankDevices devices;
   if (!devices.are_at_least(2)) return;
   for (const char* model : {"bloom", "cohere2", "falcon", "glm4_moe", "gpt_neox", "gpt_oss",
                             "llama4_text", "olmo3", "opt", "phi", "phimoe", "starcoder2"}) {
@@ -134,7 +108,7 @@ Load RunLoad(const std::string& model, int num_devices, std::vector<int64_t> gra
 
 // Tokens that one device has sampled are inputs of the others, also where no host has seen them.
 TEST_CASE("emulated ranks: captured and overlapping steps give the tokens of one device") {
-  const Devices devices;
+  const RankDevices devices;
   if (!devices.are_at_least(2)) return;
   for (const char* model : {"qwen3", "mixtral"}) {
     CAPTURE(model);

@@ -165,15 +165,20 @@ struct Fiber {
   unsigned exchanges = 0;
 };
 
-std::vector<Fiber> fibers;
-std::vector<Warp> warps;
-Barrier block_barrier;
-void* scheduler_top = nullptr;
-size_t current = 0;
-uint64_t num_blocks = 0;  // started so far
-const std::function<void()>* running = nullptr;
+// The kernel that a thread runs.
+struct Kernel {
+  std::vector<Fiber> fibers;
+  std::vector<Warp> warps;
+  Barrier block_barrier;
+  void* scheduler_top = nullptr;
+  size_t current = 0;
+  const std::function<void()>* running = nullptr;
+};
 
-void Yield() { tandem_switch_fiber(&fibers[current].stack_top, scheduler_top); }
+Kernel* kernel = nullptr;  // the one that runs now
+uint64_t num_blocks = 0;   // started so far
+
+void Yield() { tandem_switch_fiber(&kernel->fibers[kernel->current].stack_top, kernel->scheduler_top); }
 
 void WaitAt(Barrier& barrier) {
   const uint64_t generation = barrier.generation;
@@ -182,10 +187,10 @@ void WaitAt(Barrier& barrier) {
 }
 
 void FiberMain() {
-  (*running)();
-  fibers[current].done = true;
-  warps[current / kWarp].barrier.Leave();
-  block_barrier.Leave();
+  (*kernel->running)();
+  kernel->fibers[kernel->current].done = true;
+  kernel->warps[kernel->current / kWarp].barrier.Leave();
+  kernel->block_barrier.Leave();
   Yield();
   Die("a finished thread was resumed");
 }
@@ -204,6 +209,10 @@ void StartFiber(Fiber* fiber) {
 }
 
 void RunBlock(dim3 block) {
+  std::vector<Fiber>& fibers = kernel->fibers;
+  std::vector<Warp>& warps = kernel->warps;
+  Barrier& block_barrier = kernel->block_barrier;
+  size_t& current = kernel->current;
   const size_t num_threads = size_t{block.x} * block.y * block.z;
   fibers.resize(std::max(fibers.size(), num_threads));
   warps.assign((num_threads + kWarp - 1) / kWarp, Warp());
@@ -231,7 +240,7 @@ void RunBlock(dim3 block) {
           current = is_reversed ? begin + end - 1 - lane : lane;
           if (fibers[current].done) continue;
           place.thread_idx = fibers[current].thread_idx;
-          tandem_switch_fiber(&scheduler_top, fibers[current].stack_top);
+          tandem_switch_fiber(&kernel->scheduler_top, fibers[current].stack_top);
           if (fibers[current].done) --left;
         }
         goes_on = warps[warp].barrier.generation != exchanged || left != left_before;
@@ -246,15 +255,15 @@ void RunBlock(dim3 block) {
 
 }  // namespace
 
-void SyncThreads() { WaitAt(block_barrier); }
+void SyncThreads() { WaitAt(kernel->block_barrier); }
 
 uint64_t Exchange(uint64_t value, unsigned source) {
-  Warp& warp = warps[current / kWarp];
-  Fiber& fiber = fibers[current];
+  Warp& warp = kernel->warps[kernel->current / kWarp];
+  Fiber& fiber = kernel->fibers[kernel->current];
   const unsigned set = fiber.exchanges++ % 2;
   const uint64_t exchange = warp.barrier.generation + 1;
-  warp.slots[set][current % kWarp] = value;
-  warp.given_in[set][current % kWarp] = exchange;
+  warp.slots[set][kernel->current % kWarp] = value;
+  warp.given_in[set][kernel->current % kWarp] = exchange;
   WaitAt(warp.barrier);
   const bool was_given = source < kWarp && warp.given_in[set][source] == exchange;
   return was_given ? warp.slots[set][source] : value;
@@ -280,10 +289,22 @@ void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4], const unsigned 
   }
 }
 
-void RunGrid(dim3 grid, dim3 block, const std::function<void()>& kernel) {
+void RunOthers() {
+  const Place own_place = place;
+  Kernel* own = kernel;
+  kernel_mutex.unlock();
+  std::this_thread::yield();
+  kernel_mutex.lock();
+  place = own_place;
+  kernel = own;
+}
+
+void RunGrid(dim3 grid, dim3 block, const std::function<void()>& code) {
+  static thread_local Kernel own;
   const std::lock_guard lock(kernel_mutex);
   ++num_kernels;
-  running = &kernel;
+  kernel = &own;
+  kernel->running = &code;
   place.block_dim = block;
   place.grid_dim = grid;
   for (unsigned z = 0; z < grid.z; ++z) {

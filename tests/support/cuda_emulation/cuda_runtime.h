@@ -58,6 +58,9 @@ extern Place place;
 
 void RunGrid(dim3 grid, dim3 block, const std::function<void()>& kernel);
 void SyncThreads();
+// Lets kernels of other devices run while this one waits for them; they may use the same __shared__
+// memory.
+void RunOthers();
 // Every live lane of the warp passes 8 bytes and receives those of lane `source` (its own if that
 // lane is not alive).
 uint64_t Exchange(uint64_t value, unsigned source);
@@ -148,6 +151,7 @@ enum cudaError_t {
   cudaErrorNotReady = 600,
   cudaErrorInsufficientDriver = 35,
   cudaErrorNoDevice = 100,
+  cudaErrorPeerAccessAlreadyEnabled = 704,
 };
 enum cudaMemcpyKind {
   cudaMemcpyHostToDevice,
@@ -211,6 +215,21 @@ const char* cudaGetErrorName(cudaError_t error);
 cudaError_t cudaGetLastError();
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
+inline cudaError_t cudaGetDevice(int* device) {
+  *device = 0;
+  return cudaSuccess;
+}
+// Threads share all memory, processes none.
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
+enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+inline cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t*, void*) { return cudaSuccess; }
+inline cudaError_t cudaIpcOpenMemHandle(void**, cudaIpcMemHandle_t, unsigned) {
+  return cudaErrorInvalidValue;
+}
+inline cudaError_t cudaIpcCloseMemHandle(void*) { return cudaSuccess; }
+inline cudaError_t cudaDeviceEnablePeerAccess(int, unsigned) { return cudaSuccess; }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total);
 cudaError_t cudaMalloc(void** memory, size_t bytes);
