@@ -28,6 +28,7 @@ Status CheckCudaRanks(const EngineConfig& config, const RankCounts& ranks) {
   if (config.enable_prompt_embeds) {
     return refuse("--enable-prompt-embeds with --tensor-parallel-size above 1");
   }
+  if (config.enable_lora) return refuse("--enable-lora with --tensor-parallel-size above 1");
   if (ranks.tensor > kMaxDeviceRanks) {
     return InvalidArgumentError("--tensor-parallel-size " + std::to_string(ranks.tensor) +
                                 ": must be at most " + std::to_string(kMaxDeviceRanks) +
@@ -39,14 +40,17 @@ Status CheckCudaRanks(const EngineConfig& config, const RankCounts& ranks) {
 // What has not been built for several ranks is refused by its flag's name.
 Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
   const RankCounts& ranks = setup.ranks;
-  const std::string flag = ranks.tensor > 1 ? "--tensor-parallel-size" : "--pipeline-parallel-size";
   if (setup.device == "cuda") RETURN_IF_ERROR(CheckCudaRanks(config, ranks));
-  if (setup.runner.speculation.has_model()) {
-    return InvalidArgumentError("--speculative-config: a drafter with a model is not built for " +
-                                flag + " above 1");
+  if (setup.runner.speculation.has_head() && ranks.pipeline == 1) {
+    return InvalidArgumentError(
+        "--speculative-config: a drafter with heads over the model's states (eagle, eagle3, mtp, "
+        "medusa) is not built for --tensor-parallel-size above 1; draft_model is");
   }
-  if (config.enable_lora) {
-    return InvalidArgumentError("--enable-lora: is not built for " + flag + " above 1");
+  if (config.enable_lora && (ranks.pipeline > 1 || config.enable_expert_parallel)) {
+    return InvalidArgumentError(std::string("--enable-lora: is not built for ") +
+                                (ranks.pipeline > 1 ? "--pipeline-parallel-size above 1"
+                                                    : "--enable-expert-parallel") +
+                                ", only for ranks that share each matrix");
   }
   if (ranks.pipeline == 1) return OkStatus();
   const auto refuse = [](const char* name) {

@@ -267,7 +267,8 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
         loaded->adapter_sites.get(), &runner->backend(), setup->max_lora_rank);
     // A device has its places for adapters by now.
     if (runner->backend().device().memory_is_host()) {
-      other_bytes += loaded->adapter_reader->max_adapter_bytes() * setup->engine.max_cpu_loras;
+      other_bytes += loaded->adapter_reader->max_adapter_bytes() * setup->engine.max_cpu_loras *
+                     setup->ranks.num_ranks();
     }
   }
   RETURN_IF_ERROR(FinishRunner(bytes_per_block, other_bytes, runner.get(), setup, startup));
@@ -328,12 +329,12 @@ Status JoinRanks(Backend* backend, LoadedRunner* loaded, WorkerProcesses::OnLost
 StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
                                                const ModelConfig& model_config,
                                                const EngineSetup& setup, RankGroup* group,
-                                               StartupLog* startup) {
+                                               AdapterSites* adapter_sites, StartupLog* startup) {
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(setup, group->place().share.rank));
   startup->Done("device", std::string(backend->description()));
   RETURN_IF_ERROR(group->Join(backend.get()));
   auto source = std::make_unique<ModelSource>(SourceOf(config, model_config, setup, group));
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, source->Load(backend.get()));
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, source->Load(backend.get(), adapter_sites));
   startup->Done("weights packed");
   ASSIGN_OR_RETURN(
       std::unique_ptr<RankRunner> runner,

@@ -41,11 +41,11 @@ StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig&
                                   WorkerProcesses::OnLost on_lost = {});
 
 // The part of another rank, in that rank's process; `setup` is as LoadRunner had it when it started
-// the process.
+// the process. adapter_sites: filled; null: there are no adapters.
 StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
                                                const ModelConfig& model_config,
                                                const EngineSetup& setup, RankGroup* group,
-                                               StartupLog* startup);
+                                               AdapterSites* adapter_sites, StartupLog* startup);
 
 struct CacheSize {
   int64_t tokens = 0;

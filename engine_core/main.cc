@@ -314,6 +314,15 @@ std::string HashOfNoBlock(const EngineSetup& setup) {
   return BlockHasher(cache.block_size, cache.hash_algorithm, cache.hash_seed).none_hash().ToHex();
 }
 
+// The parts of the other ranks; workers: null: there are none.
+OtherRanksAdapters AdaptersOf(WorkerProcesses* workers) {
+  if (workers == nullptr) return {};
+  return {.load = [workers](const AdapterLoad& load, uint64_t digest) {
+            return workers->ReadAdapter(load.id, load.name, load.folder, digest);
+          },
+          .drop = [workers](AdapterId id) { workers->DropAdapter(id); }};
+}
+
 int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* clock) {
   Mailbox<EngineEvent> events;
   std::unique_ptr<EngineFlight> flight;
@@ -365,7 +374,8 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   if (loaded->adapter_reader != nullptr) {
     setup->engine.adapter_loads =
         &adapters.emplace(loaded->adapter_reader.get(),
-                          [&events](AdapterLoaded adapter) { events.Push(std::move(adapter)); });
+                          [&events](AdapterLoaded adapter) { events.Push(std::move(adapter)); },
+                          AdaptersOf(workers));
   }
   setup->engine.cache_facts = CacheFacts(config, *setup);
   setup->engine.startup = startup->phases();

@@ -9,14 +9,17 @@
 #include <thread>
 #include <utility>
 
+#include "common/check.h"
 #include "common/exit_status.h"
 #include "common/log.h"
 #include "common/log_format.h"
 #include "common/log_thread.h"
 #include "common/packets.h"
 #include "common/strings.h"
+#include "engine_core/adapters/adapter_loader.h"
 #include "engine_core/config.h"
 #include "engine_core/executor/kv_cache_size.h"
+#include "engine_core/executor/rank_adapters.h"
 #include "engine_core/load_runner.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/workers/cpu_bind.h"
@@ -32,17 +35,60 @@ void LeaveSignalsToTheEngine() {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2}) signal(number, SIG_IGN);
 }
 
-// Answers pings until the engine has gone.
-void AnswerPings(RankLine* line) {
-  SetThreadName("worker-pings");
-  while (ReceivePacket(kWorkerSocket).ok()) line->pong.store(line->ping.load());
-  ExitAfterLog(kExitOk);
-}
-
 struct LoadedWorker {
   std::unique_ptr<RankGroup> group;
+  // With adapters, else null.
+  std::unique_ptr<AdapterSites> adapter_sites;
+  std::unique_ptr<RankAdapters> adapters;
   std::unique_ptr<RankRunner> runner;
+  std::unique_ptr<AdapterReader> adapter_reader;
+  std::unique_ptr<AdapterLoader> adapter_loader;
 };
+
+// On the loader's thread.
+void TakeAdapter(const AdapterLoaded& loaded, RankAdapters* adapters) {
+  if (loaded.status.ok()) adapters->Add(loaded.id, loaded.weights);
+  (void)SendPacket(kWorkerSocket,
+                   PackAdapter({.status = loaded.status, .digest = loaded.digest}));
+}
+
+void Obey(const WorkerOrder& order, LoadedWorker* worker, RankLine* line) {
+  const auto id = static_cast<AdapterId>(order.adapter);
+  switch (order.kind) {
+    case WorkerOrder::Kind::kPing:
+      line->pong.store(line->ping.load());
+      break;
+    case WorkerOrder::Kind::kReadAdapter:
+      worker->adapter_loader->Start({.id = id, .name = order.name, .folder = order.folder});
+      break;
+    case WorkerOrder::Kind::kDropAdapter:
+      worker->adapters->Remove(id);
+      break;
+  }
+}
+
+// Follows the engine core's orders until it has gone.
+void FollowOrders(LoadedWorker* worker, RankLine* line) {
+  SetThreadName("worker-orders");
+  for (;;) {
+    const StatusOr<Packet> packet = ReceivePacket(kWorkerSocket);
+    if (!packet.ok()) ExitAfterLog(kExitOk);
+    const StatusOr<WorkerOrder> order = UnpackOrder(packet->bytes);
+    CHECK(order.ok()) << order.status().message();
+    Obey(*order, worker, line);
+  }
+}
+
+void ServeAdapters(const EngineSetup& setup, LoadedWorker* worker) {
+  worker->adapters = std::make_unique<RankAdapters>();
+  worker->runner->SetAdapters(worker->adapters.get());
+  worker->adapter_reader = std::make_unique<AdapterReader>(
+      worker->adapter_sites.get(), &worker->runner->backend(), setup.max_lora_rank);
+  worker->adapter_loader = std::make_unique<AdapterLoader>(
+      worker->adapter_reader.get(), [adapters = worker->adapters.get()](AdapterLoaded loaded) {
+        TakeAdapter(loaded, adapters);
+      });
+}
 
 StatusOr<LoadedWorker> LoadWorker(int rank, const std::vector<std::string>& flags,
                                   StartupLog* startup) {
@@ -65,7 +111,10 @@ StatusOr<LoadedWorker> LoadWorker(int rank, const std::vector<std::string>& flag
   LoadedWorker worker;
   ASSIGN_OR_RETURN(worker.group,
                    RankGroup::Open(UniqueFd(kWorkerMemory), GroupShapeOf(setup, model), rank));
-  ASSIGN_OR_RETURN(worker.runner, LoadRank(config, model, setup, worker.group.get(), startup));
+  if (setup.max_lora_rank > 0) worker.adapter_sites = std::make_unique<AdapterSites>();
+  ASSIGN_OR_RETURN(worker.runner, LoadRank(config, model, setup, worker.group.get(),
+                                           worker.adapter_sites.get(), startup));
+  if (setup.max_lora_rank > 0) ServeAdapters(setup, &worker);
   return worker;
 }
 
@@ -87,17 +136,17 @@ int RunWorker(int rank, const std::vector<std::string>& flags, StartupLog* start
   LeaveSignalsToTheEngine();
   // Where the engine has ended before this, the socket shows it.
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  const StatusOr<LoadedWorker> worker = LoadWorker(rank, flags, startup);
+  StatusOr<LoadedWorker> worker = LoadWorker(rank, flags, startup);
   if (!worker.ok()) return Fail(worker.status());
   RankGroup* group = worker->group.get();
   const WorkerReady ready = {.status = OkStatus(),
                              .resident_bytes = ReadHostMemory().resident_bytes,
                              .memory_end = group->communicator()->end()};
   if (!SendPacket(kWorkerSocket, PackReady(ready)).ok()) return kExitOk;
-  std::thread(AnswerPings, &group->lines()[rank]).detach();
+  std::thread(FollowOrders, &*worker, &group->lines()[rank]).detach();
   const Status end = worker->runner->Run();
   if (!end.ok()) LOG_ERROR << end.message();
-  ExitAfterLog(end.ok() ? kExitOk : kExitFailed);  // the pings' thread reads the group's memory
+  ExitAfterLog(end.ok() ? kExitOk : kExitFailed);  // the other threads read what is here
 }
 
 }  // namespace tandem

@@ -8,8 +8,12 @@
 
 namespace tandem {
 
-AdapterLoader::AdapterLoader(const AdapterReader* reader, std::function<void(AdapterLoaded)> done)
-    : reader_(reader), done_(std::move(done)), thread_([this] { Run(); }) {}
+AdapterLoader::AdapterLoader(const AdapterReader* reader, std::function<void(AdapterLoaded)> done,
+                             OtherRanksAdapters others)
+    : reader_(reader),
+      done_(std::move(done)),
+      others_(std::move(others)),
+      thread_([this] { Run(); }) {}
 
 AdapterLoader::~AdapterLoader() {
   loads_.Close();
@@ -24,7 +28,7 @@ void AdapterLoader::Run() {
     loads_.Drain(&loads);
     for (const AdapterLoad& load : loads) {
       if (loads_.closed()) return;
-      StatusOr<ReadAdapter> adapter = reader_->Read(load.name, load.folder);
+      StatusOr<ReadAdapter> adapter = Read(load);
       if (adapter.ok()) {
         LOG_INFO << "[lora] " << load.name << " read from " << load.folder << ", "
                  << (adapter->weights->num_bytes() >> 10) << " KiB";
@@ -35,6 +39,19 @@ void AdapterLoader::Run() {
       }
     }
   }
+}
+
+StatusOr<ReadAdapter> AdapterLoader::Read(const AdapterLoad& load) {
+  ASSIGN_OR_RETURN(ReadAdapter adapter, reader_->Read(load.name, load.folder, load.id));
+  if (!others_.load) return adapter;
+  const Status loaded = others_.load(load, adapter.digest);
+  // They keep their parts as long as requests have this one.
+  const AdapterWeights* weights = adapter.weights.get();
+  adapter.weights = SharedAdapter(
+      weights, [own = std::move(adapter.weights), id = load.id, drop = others_.drop](
+                   const AdapterWeights*) { drop(id); });
+  RETURN_IF_ERROR(loaded);
+  return adapter;
 }
 
 }  // namespace tandem

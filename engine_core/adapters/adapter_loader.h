@@ -14,17 +14,28 @@
 
 namespace tandem {
 
+// The parts of the other ranks: `load` returns when all have read theirs, which must have the
+// digest; `drop` when nobody here has the adapter any more, on any thread.
+struct OtherRanksAdapters {
+  std::function<Status(const AdapterLoad& load, uint64_t digest)> load;
+  std::function<void(AdapterId id)> drop;
+};
+
 class AdapterLoader final : public AdapterLoads {
  public:
-  AdapterLoader(const AdapterReader* reader, std::function<void(AdapterLoaded)> done);
+  // others: null functions: there is one rank.
+  AdapterLoader(const AdapterReader* reader, std::function<void(AdapterLoaded)> done,
+                OtherRanksAdapters others = {});
   ~AdapterLoader() override;
   void Start(AdapterLoad load) override { loads_.Push(std::move(load)); }
 
  private:
   void Run();
+  StatusOr<ReadAdapter> Read(const AdapterLoad& load);
 
   const AdapterReader* reader_;
   std::function<void(AdapterLoaded)> done_;
+  OtherRanksAdapters others_;
   Mailbox<AdapterLoad> loads_;
   std::thread thread_;
 };

@@ -143,12 +143,12 @@ AdapterReader::AdapterReader(const AdapterSites* sites, const Backend* backend, 
   }
 }
 
-StatusOr<ReadAdapter> AdapterReader::Read(const std::string& name,
-                                          const std::string& folder) const {
+StatusOr<ReadAdapter> AdapterReader::Read(const std::string& name, const std::string& folder,
+                                          int64_t number) const {
   if (!IsFile(folder + "/adapter_config.json")) {
     return NotFoundError("Loading lora " + name + " failed: No adapter found for " + folder);
   }
-  return ReadFiles(folder);
+  return ReadFiles(folder, number);
 }
 
 int64_t AdapterReader::max_adapter_bytes() const {
@@ -170,7 +170,8 @@ int64_t AdapterReader::MaxFileBytes() const {
   return kHeader + numbers * static_cast<int64_t>(sizeof(float));
 }
 
-StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder) const {
+StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder,
+                                               int64_t number) const {
   ASSIGN_OR_RETURN(const std::string config_text,
                    ReadFile(folder + "/adapter_config.json", kMaxConfigBytes));
   const StatusOr<AdapterConfig> config = AdapterConfig::Parse(config_text, max_rank_);
@@ -209,7 +210,7 @@ StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder) const 
     tensors.scale = config->ScaleOf(name);
   }
   ReadAdapter result;
-  ASSIGN_OR_RETURN(result.weights, Pack(modules));
+  ASSIGN_OR_RETURN(result.weights, Pack(modules, number));
   const XXH64_hash_t seed = XXH3_64bits(config_text.data(), config_text.size());
   result.digest = XXH3_64bits_withSeed(text.data(), text.size(), seed);
   return result;
@@ -227,7 +228,7 @@ Status AdapterReader::UnknownModule(std::string_view module) const {
 }
 
 StatusOr<SharedAdapter> AdapterReader::Pack(
-    const std::map<std::string, Tensors, std::less<>>& modules) const {
+    const std::map<std::string, Tensors, std::less<>>& modules, int64_t number) const {
   std::vector<std::unique_ptr<PackedPair>> pairs;
   for (const AdapterSite& site : sites_->all()) {
     std::unique_ptr<PackedPair>& pair = pairs.emplace_back();
@@ -236,8 +237,9 @@ StatusOr<SharedAdapter> AdapterReader::Pack(
       const auto found = modules.find(part.module);
       if (found == modules.end()) continue;
       const Tensors& tensors = found->second;
-      const Tensor& b = tensors.b->view();
-      sources.push_back({.a = tensors.a->view(),
+      const Tensor &a = tensors.a->view(), &b = tensors.b->view();
+      // The rows of an embedding are A's columns.
+      sources.push_back({.a = site.is_embedding ? a.Columns(part.first, part.num_rows) : a,
                          .b = site.is_embedding ? b : b.Rows(part.first, part.num_rows),
                          .scale = tensors.scale,
                          .begin = part.begin});
@@ -249,7 +251,7 @@ StatusOr<SharedAdapter> AdapterReader::Pack(
       ASSIGN_OR_RETURN(pair, backend_->PackPair(sources, *site.matrix));
     }
   }
-  return SharedAdapter(std::make_shared<const AdapterWeights>(std::move(pairs)));
+  return SharedAdapter(std::make_shared<const AdapterWeights>(std::move(pairs), number));
 }
 
 }  // namespace tandem

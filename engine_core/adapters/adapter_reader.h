@@ -1,7 +1,8 @@
 #pragma once
 
 // Reads a LoRA adapter from a PEFT folder (adapter_config.json, adapter_model.safetensors) and
-// packs it for the matrices of a model. Everything is checked before anything is packed: each
+// packs it for the matrices of a model; of several ranks for the rows that one of them has.
+// Everything is checked before anything is packed: each
 // tensor must belong to a module that the model has, with its shape and the rank that the
 // configuration names, and come as a pair. Files are read into memory, not mapped: they may change
 // at any time. Thread: any one; the model's matrices are only read. Failure: NOT_FOUND for a folder
@@ -33,8 +34,9 @@ class AdapterReader {
 
   // Of the largest adapter.
   int64_t max_adapter_bytes() const;
-  // `name` is for messages.
-  StatusOr<ReadAdapter> Read(const std::string& name, const std::string& folder) const;
+  // `name` is for messages; number: AdapterWeights::number.
+  StatusOr<ReadAdapter> Read(const std::string& name, const std::string& folder,
+                             int64_t number = 0) const;
 
  private:
   struct Module {
@@ -43,9 +45,10 @@ class AdapterReader {
   };
   struct Tensors;
 
-  StatusOr<ReadAdapter> ReadFiles(const std::string& folder) const;
+  StatusOr<ReadAdapter> ReadFiles(const std::string& folder, int64_t number) const;
   Status UnknownModule(std::string_view module) const;
-  StatusOr<SharedAdapter> Pack(const std::map<std::string, Tensors, std::less<>>& modules) const;
+  StatusOr<SharedAdapter> Pack(const std::map<std::string, Tensors, std::less<>>& modules,
+                               int64_t number) const;
   int64_t MaxFileBytes() const;
 
   const AdapterSites* sites_;

@@ -5,6 +5,8 @@
 #include <limits>
 #include <utility>
 
+#include "engine_core/models/adapter_weights.h"
+
 namespace tandem {
 namespace {
 
@@ -16,12 +18,14 @@ int64_t StageBegin(int stage) { return kPart * (2 + stage); }
 constexpr int64_t kAlign = 64;
 int64_t Aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-// A record: this, query_start [R + 1], context_len [R], and the numbers of StepInputs.
+// A record: this, query_start [R + 1], context_len [R], the numbers of the adapters, and those of
+// StepInputs.
 struct alignas(64) RecordHeader {
   int64_t step = 0;
   WeightsChange weights = WeightsChange::kNone;
   int32_t num_blocks = 0;
   StepMode mode = StepMode::kRun;
+  int32_t num_adapters = 0;
   StepShape shape = {};
 };
 
@@ -29,8 +33,19 @@ int64_t LengthsBytes(int64_t num_requests) {
   return Aligned((2 * num_requests + 1) * int64_t{sizeof(int32_t)});
 }
 
-int64_t RecordBytes(const StepShape& shape) {
-  return int64_t{sizeof(RecordHeader)} + LengthsBytes(shape.num_requests) +
+int64_t AdaptersBytes(int64_t num_adapters) {
+  return Aligned(num_adapters * int64_t{sizeof(int64_t)});
+}
+
+// Where the parts of a record begin.
+int64_t AdaptersBegin(const StepShape& shape) {
+  return int64_t{sizeof(RecordHeader)} + LengthsBytes(shape.num_requests);
+}
+int64_t NumbersBegin(const StepShape& shape, int64_t num_adapters) {
+  return AdaptersBegin(shape) + AdaptersBytes(num_adapters);
+}
+int64_t RecordBytes(const StepShape& shape, int64_t num_adapters) {
+  return NumbersBegin(shape, num_adapters) +
          StepInputs::NumNumbers(shape) * int64_t{sizeof(int32_t)};
 }
 
@@ -42,17 +57,18 @@ RankPlace RankCounts::PlaceOf(int rank) const {
 }
 
 RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits& limits,
-                                  int64_t hidden_size, int spins) {
+                                  int64_t hidden_size, int64_t max_adapters, int spins) {
   const int64_t tokens = limits.max_num_batched_tokens;
   const StepShape most = {
       .num_tokens = tokens,
       .num_requests = limits.max_num_seqs,
       .num_logits_rows = tokens,
-      .table_columns = (limits.max_model_len + limits.block_size - 1) / limits.block_size};
+      .table_columns = (limits.max_model_len + limits.block_size - 1) / limits.block_size,
+      .has_adapters = max_adapters > 0};
   return {.counts = counts,
           .max_tokens = tokens,
           .hidden_size = hidden_size,
-          .max_record_bytes = RecordBytes(most),
+          .max_record_bytes = RecordBytes(most, max_adapters),
           .spins = spins};
 }
 
@@ -105,7 +121,11 @@ Status RankGroup::MapAll() {
 
 RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const StepLayout& layout,
                                                 StepMode mode) {
-  const RecordHeader header = {.step = ++num_published_, .mode = mode, .shape = inputs.shape()};
+  const auto num_adapters = static_cast<int32_t>(layout.adapters.size());
+  const RecordHeader header = {.step = ++num_published_,
+                               .mode = mode,
+                               .num_adapters = num_adapters,
+                               .shape = inputs.shape()};
   lines_[rank_].step.store(header.step, std::memory_order_relaxed);
   std::byte* to = ring_->BeginWrite().data();
   if (to == nullptr) return {header.step, inputs.host()};  // abandoned
@@ -113,10 +133,11 @@ RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const 
   auto* lengths = reinterpret_cast<int32_t*>(to + sizeof header);
   lengths = std::ranges::copy(layout.query_start, lengths).out;
   std::ranges::copy(layout.context_len, lengths);
-  auto* numbers =
-      reinterpret_cast<int32_t*>(to + sizeof header + LengthsBytes(header.shape.num_requests));
+  auto* adapters = reinterpret_cast<int64_t*>(to + AdaptersBegin(header.shape));
+  for (const auto& adapter : layout.adapters) *adapters++ = adapter->number();
+  auto* numbers = reinterpret_cast<int32_t*>(to + NumbersBegin(header.shape, num_adapters));
   std::ranges::copy(inputs.numbers(), numbers);
-  ring_->EndWrite(RecordBytes(header.shape));
+  ring_->EndWrite(RecordBytes(header.shape, num_adapters));
   return {header.step, StepInputs::ViewsOf(header.shape, numbers)};
 }
 
@@ -185,11 +206,14 @@ std::optional<RankGroup::Record> RankGroup::Read() {
   const auto* lengths = reinterpret_cast<const int32_t*>(bytes.data() + sizeof header);
   record.query_start = {lengths, num_requests + 1};
   record.context_len = {lengths + num_requests + 1, num_requests};
+  record.adapters = {
+      reinterpret_cast<const int64_t*>(bytes.data() + AdaptersBegin(header.shape)),
+      static_cast<size_t>(header.num_adapters)};
   record.mode = header.mode;
   record.shape = header.shape;
   // Views have no const; nothing writes here but the output rank.
-  auto* numbers = reinterpret_cast<int32_t*>(const_cast<std::byte*>(
-      bytes.data() + sizeof header + LengthsBytes(header.shape.num_requests)));
+  auto* numbers = reinterpret_cast<int32_t*>(
+      const_cast<std::byte*>(bytes.data() + NumbersBegin(header.shape, header.num_adapters)));
   record.inputs = StepInputs::ViewsOf(header.shape, numbers);
   record.numbers = {numbers, static_cast<size_t>(StepInputs::NumNumbers(header.shape))};
   return record;

@@ -52,8 +52,9 @@ struct RankGroupShape {
   int64_t max_record_bytes = 0;
   int spins = kFutexSpins;
 
+  // max_adapters: of a step.
   static RankGroupShape Of(const RankCounts& counts, const ExecutorLimits& limits,
-                           int64_t hidden_size, int spins = kFutexSpins);
+                           int64_t hidden_size, int64_t max_adapters, int spins = kFutexSpins);
 };
 
 // What a rank is at, for the watcher of its process.
@@ -126,6 +127,7 @@ class RankGroup {
     std::span<const int32_t> numbers = {};  // StepInputs::numbers
     StepInputs::Views inputs = {};
     std::span<const int32_t> query_start = {}, context_len = {};
+    std::span<const int64_t> adapters = {};  // AdapterWeights::number, of inputs.adapters
   };
   // The next one, once it is there, valid until Release; nullopt: abandoned.
   std::optional<Record> Read();

@@ -76,7 +76,9 @@ Status RankRunner::Change(WeightsChange change) {
 Status RankRunner::RunStep(const RankGroup::Record& step) {
   plan_->Fill(AttentionBatchOf(step.inputs, step.query_start, step.context_len));
   const Tensor hidden = group_->AwaitHidden(step.step, step.inputs.token_ids.rows());
-  RunLayers(step.inputs, hidden);
+  StepAdapters adapters = {.slots = step.inputs.adapters};
+  if (!step.adapters.empty()) adapters.adapters = adapters_->Of(step.adapters);
+  RunLayers(step.inputs, hidden, step.adapters.empty() ? nullptr : &adapters);
   group_->EndStage(step.step);
   if (group_->place().stage.is_last()) MakeLogits(step.inputs);
   return OkStatus();
@@ -106,12 +108,14 @@ Status RankRunner::RunOnDevice(const RankGroup::Record& step) {
   return device().status();
 }
 
-void RankRunner::RunLayers(const StepInputs::Views& inputs, const Tensor& hidden) {
+void RankRunner::RunLayers(const StepInputs::Views& inputs, const Tensor& hidden,
+                           const StepAdapters* adapters) {
   if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
   model_->Forward({.token_ids = inputs.token_ids,
                    .plan = plan_.get(),
                    .kv_cache = kv_cache_.get(),
-                   .hidden = hidden});
+                   .hidden = hidden,
+                   .adapters = adapters});
 }
 
 void RankRunner::MakeLogits(const StepInputs::Views& inputs) {

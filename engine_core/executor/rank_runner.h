@@ -12,6 +12,7 @@
 #include "common/status.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/model_source.h"
+#include "engine_core/executor/rank_adapters.h"
 #include "engine_core/executor/rank_group.h"
 
 namespace tandem {
@@ -28,6 +29,10 @@ class RankRunner {
 
   // Where the part comes from after a sleep; without this call there is none.
   void SetSource(std::unique_ptr<ModelSource> source) { source_ = std::move(source); }
+
+  // With adapters: those that steps name, which outlive it.
+  void SetAdapters(RankAdapters* adapters) { adapters_ = adapters; }
+  const Backend& backend() const { return *backend_; }
 
   // Returns when the group is abandoned (OK), or why this rank cannot go on.
   Status Run();
@@ -46,7 +51,8 @@ class RankRunner {
   Status RunStep(const RankGroup::Record& step);
   // The same with a device: what the record has is copied, and it may be released.
   Status RunOnDevice(const RankGroup::Record& step);
-  void RunLayers(const StepInputs::Views& inputs, const Tensor& hidden);
+  void RunLayers(const StepInputs::Views& inputs, const Tensor& hidden,
+                 const StepAdapters* adapters = nullptr);
   void MakeLogits(const StepInputs::Views& inputs);
 
   std::unique_ptr<Backend> backend_;
@@ -58,6 +64,7 @@ class RankRunner {
   KvCacheSpec kv_spec_;
   int64_t max_logits_rows_;
   RankGroup* group_;
+  RankAdapters* adapters_ = nullptr;
   std::unique_ptr<ModelSource> source_;
 };
 

@@ -100,7 +100,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"per-request-spec-decode-metrics", &c.per_request_spec_decode_metrics, "Show in responses with one choice how many of its guesses were right: summary, or detailed, with those of each step", {.choices = {"none", "summary", "detailed"}}},
       {"structured-outputs-config", &c.structured_outputs_config, "How grammars are enforced; a JSON object with vLLM's keys: backend (auto or xgrammar), disable_any_whitespace, enable_in_reasoning. Default: xgrammar, blanks in JSON as the model likes"},
 
-      {"enable-lora", &c.enable_lora, "cpu: serve LoRA adapters (PEFT folders) beside the model"},
+      {"enable-lora", &c.enable_lora, "Serve LoRA adapters (PEFT folders) beside the model"},
       {"max-loras", &c.max_loras, "Most adapters of running requests", {.min = 1, .max = 65536}},
       {"max-lora-rank", &c.max_lora_rank, "Adapters of a larger rank are refused", {.choices = {"1", "8", "16", "32", "64", "128", "256", "320", "512"}}},
       {"max-cpu-loras", &c.max_cpu_loras, "Most adapters in memory; others are read again when they are asked for. Default: --max-loras", {.min = 1, .max = 65536}},

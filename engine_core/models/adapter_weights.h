@@ -17,11 +17,13 @@ namespace tandem {
 
 class AdapterWeights {
  public:
-  // By site; null: the adapter leaves that matrix as it is.
-  explicit AdapterWeights(std::vector<std::unique_ptr<PackedPair>> pairs)
-      : pairs_(std::move(pairs)) {}
+  // pairs: by site; null: the adapter leaves that matrix as it is. number: of this load of an
+  // adapter, by which other ranks know their parts of it.
+  explicit AdapterWeights(std::vector<std::unique_ptr<PackedPair>> pairs, int64_t number = 0)
+      : pairs_(std::move(pairs)), number_(number) {}
 
   const PackedPair* pair(int site) const { return pairs_[static_cast<size_t>(site)].get(); }
+  int64_t number() const { return number_; }
   int64_t num_bytes() const {
     int64_t sum = 0;
     for (const auto& pair : pairs_) sum += pair == nullptr ? 0 : pair->num_bytes();
@@ -30,6 +32,7 @@ class AdapterWeights {
 
  private:
   std::vector<std::unique_ptr<PackedPair>> pairs_;
+  int64_t number_;
 };
 
 using SharedAdapter = std::shared_ptr<const AdapterWeights>;

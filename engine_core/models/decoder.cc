@@ -240,16 +240,16 @@ void Decoder::NormEmbeddedRows(std::span<const EmbeddedRows> embedded) {
 void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions,
                         const Tensor& token_types) {
   const Tensor out = residual_.Rows(begin, ids.rows());
-  EmbedIds(out, ids);
+  EmbedIds(begin, out, ids);
   FinishEmbedding(begin, out, positions, token_types);
 }
 
-void Decoder::EmbedIds(const Tensor& out, const Tensor& ids) {
+void Decoder::EmbedIds(int64_t begin, const Tensor& out, const Tensor& ids) {
   ops_->Embedding(out, ids, *embedding_.weight, options_.embedding_scale);
-  const AdapterRows adapters = adapters_.Pick(embedding_.adapter_site);
-  if (!adapters.empty()) {
-    ops_->AddAdaptedEmbedding(out, ids, adapters, options_.embedding_scale);
-  }
+  AdapterRows adapters = adapters_.Pick(embedding_.adapter_site);
+  if (adapters.empty()) return;
+  adapters.slots = adapters.slots.Rows(begin, ids.rows());
+  ops_->AddAdaptedEmbedding(out, ids, adapters, options_.embedding_scale);
 }
 
 void Decoder::FinishEmbedding(int64_t begin, const Tensor& out, const Tensor& positions,
@@ -280,7 +280,7 @@ void Decoder::EmbedOwnRows(const Tensor& token_ids, const Tensor& positions) {
 
 // A device's embeddings of ids outside the table are zeros, and one rank has each id.
 void Decoder::EmbedParts(const Tensor& token_ids, const Tensor& positions) {
-  EmbedIds(residual_, ranks_->IdsFrom(token_ids, vocabulary_.own().begin));
+  EmbedIds(0, residual_, ranks_->IdsFrom(token_ids, vocabulary_.own().begin));
   ranks_->Sum(residual_);
   FinishEmbedding(0, residual_, positions, {});
 }

@@ -166,8 +166,9 @@ class Decoder {
   // The rows [begin, begin + ids.rows()) of the residual.
   void EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions,
                  const Tensor& token_types);
-  // Its two parts: of ids of the rank's table, and what is added to embeddings.
-  void EmbedIds(const Tensor& out, const Tensor& ids);
+  // Its two parts: of the ids of the rank's table, those of tokens from `begin` on, and what is
+  // added to embeddings.
+  void EmbedIds(int64_t begin, const Tensor& out, const Tensor& ids);
   void FinishEmbedding(int64_t begin, const Tensor& out, const Tensor& positions,
                        const Tensor& token_types);
   // The norm of what is embedded, in place.

@@ -28,8 +28,8 @@ AdapterSite SiteOf(std::span<const StoredMatrix> blocks, const LinearOptions& op
                               .begin = begin};
     if (!options.modules.empty()) {
       part.module = options.modules[i];
-      part.module_rows = rows.count;
-      part.first = 0;
+      part.module_rows = options.module_rows;
+      part.first = options.rows_of_module.begin;
     }
     begin += rows.count;
     AdapterSite::Part* last = site.parts.empty() ? nullptr : &site.parts.back();

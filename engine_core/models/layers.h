@@ -29,8 +29,11 @@ struct LinearOptions {
   bool is_gated = false;                    // for LinearEpilogue::kSiluAndMul and kGeluAndMul
   std::optional<WeightFormat> format = {};  // else context.formats.layers
   AdaptedAs adapted_as = AdaptedAs::kLinear;
-  // Of the blocks, each a whole module; empty: they have the checkpoint's names.
+  // Of the blocks, each rows of a module; empty: they have the checkpoint's names.
   std::vector<std::string> modules = {};
+  // Of each of these modules: all its rows, and which of them the blocks are.
+  int64_t module_rows = 0;
+  Slice rows_of_module = {};
 };
 
 // Stacks the blocks, which have equal columns, and packs them as one matrix.

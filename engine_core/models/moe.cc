@@ -237,6 +237,7 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
     ASSIGN_OR_RETURN(layer.from_latent,
                      LoadRows(context, block + ".fc2_latent_proj", hidden, latent, false));
   }
+  const int64_t inner = shape.intermediate_size, hidden = ExpertWidth(context.config, shape);
   std::vector<std::unique_ptr<PackedMatrix>> gate_ups, downs;
   const Slice experts = OwnExperts(context, shape);
   for (int64_t e = experts.begin; e < experts.end(); ++e) {
@@ -253,12 +254,17 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
     ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.gate_up,
                                         {.is_gated = shape.has_gate && shape.swiglu_limit == 0,
                                          .adapted_as = adapted_as,
-                                         .modules = std::move(modules)}));
+                                         .modules = std::move(modules),
+                                         .module_rows = inner,
+                                         .rows_of_module = OwnRows(context, inner)}));
     gate_ups.push_back(std::move(linear.weight));
     layer.gate_up_sites.push_back(linear.adapter_site);
     ASSIGN_OR_RETURN(linear,
                      LoadLinear(context, expert.down,
-                                {.adapted_as = adapted_as, .modules = {apart + names.down}}));
+                                {.adapted_as = adapted_as,
+                                 .modules = {apart + names.down},
+                                 .module_rows = hidden,
+                                 .rows_of_module = OwnRows(context, hidden)}));
     downs.push_back(std::move(linear.weight));
     layer.down_sites.push_back(linear.adapter_site);
   }

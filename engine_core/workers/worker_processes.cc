@@ -117,6 +117,41 @@ std::string WorkerProcesses::Positions() const {
   return text.str();
 }
 
+// ---- adapters ----
+
+Status WorkerProcesses::ReadAdapter(int64_t number, const std::string& name,
+                                    const std::string& folder, uint64_t digest) {
+  const std::string order = PackOrder(
+      {.kind = WorkerOrder::Kind::kReadAdapter, .adapter = number, .name = name, .folder = folder});
+  Status all = OkStatus();
+  for (const Worker& worker : workers_) {
+    RETURN_IF_ERROR(SendPacket(worker.socket.get(), order));
+  }
+  for (const Worker& worker : workers_) {
+    ASSIGN_OR_RETURN(const WorkerAdapter adapter, AwaitAdapter(worker));
+    if (!all.ok()) continue;
+    if (!adapter.status.ok()) {
+      all = adapter.status.WithContext(Describe(worker));
+    } else if (adapter.digest != digest) {
+      all = UnavailableError("the files of " + name + " changed while they were read");
+    }
+  }
+  return all;
+}
+
+StatusOr<WorkerAdapter> WorkerProcesses::AwaitAdapter(const Worker& worker) const {
+  const StatusOr<Packet> packet = ReceivePacket(worker.socket.get());
+  if (!packet.ok()) return packet.status().WithContext(Describe(worker));
+  return UnpackAdapter(packet->bytes);
+}
+
+// A worker that is gone has no adapters.
+void WorkerProcesses::DropAdapter(int64_t number) {
+  const std::string order =
+      PackOrder({.kind = WorkerOrder::Kind::kDropAdapter, .adapter = number, .name = "", .folder = ""});
+  for (const Worker& worker : workers_) (void)SendPacket(worker.socket.get(), order);
+}
+
 // ---- the watcher ----
 
 void WorkerProcesses::Watch(double hang_seconds, OnLost on_lost) {
@@ -156,7 +191,7 @@ bool WorkerProcesses::PingAll(int most_unanswered) {
     }
     if (!is_answered) continue;
     line.ping.fetch_add(1);
-    (void)SendPacket(worker.socket.get(), "p");
+    (void)SendPacket(worker.socket.get(), PackOrder({}));
   }
   return true;
 }

@@ -10,7 +10,7 @@
 // does not run: stopped, frozen. A step that computes for ever is the business of
 // --execute-model-timeout-seconds.
 //
-// Threads: main starts them; a watcher of its own afterwards. Owns: processes and sockets; borrows
+// Threads: main starts them; a watcher of its own afterwards, beside the one that loads adapters. Owns: processes and sockets; borrows
 // the group. Failure: a program that does not start, or what a worker reports while it loads.
 
 #include <sys/types.h>
@@ -50,6 +50,12 @@ class WorkerProcesses {
   // Starts the watcher. hang_seconds: 0: only deaths are noticed.
   void Watch(double hang_seconds, OnLost on_lost);
   void EndWatch();
+  // Has all workers read their part of an adapter, whose files must have the digest. One thread at a
+  // time.
+  Status ReadAdapter(int64_t number, const std::string& name, const std::string& folder,
+                     uint64_t digest);
+  // Any thread.
+  void DropAdapter(int64_t number);
   // "rank 1 (TP1, pid 77) at step 812", a line each.
   std::string Positions() const;
 
@@ -70,6 +76,7 @@ class WorkerProcesses {
   // False: a rank is lost.
   bool PingAll(int most_unanswered);
   void Lose(Worker* worker, const std::string& how);
+  StatusOr<WorkerAdapter> AwaitAdapter(const Worker& worker) const;
 
   RankGroup* group_;
   std::vector<Worker> workers_;

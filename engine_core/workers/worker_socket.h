@@ -1,8 +1,9 @@
 #pragma once
 
 // What an engine core and one of its workers send each other over a packet socket (packets.h).
-// First the worker: one message, WorkerReady. Then the engine core sends pings, which a thread of
-// the worker notes in its RankLine. An end of the socket is the end of the other process.
+// First the worker: one message, WorkerReady. Then the engine core sends orders: pings, which a
+// thread of the worker notes in its RankLine, and adapters to read, for each of which the worker
+// sends a WorkerAdapter, or to drop. An end of the socket is the end of the other process.
 
 #include <cstdint>
 #include <string>
@@ -26,5 +27,24 @@ struct WorkerReady {
 
 std::string PackReady(const WorkerReady& ready);
 StatusOr<WorkerReady> UnpackReady(const std::string& bytes);
+
+struct WorkerOrder {
+  enum class Kind : char { kPing = 'p', kReadAdapter = 'r', kDropAdapter = 'd' };
+  Kind kind = Kind::kPing;
+  int64_t adapter = 0;        // AdapterWeights::number
+  std::string name, folder;  // of one to read
+};
+
+// A name or folder of more than half of kMaxPacketBytes is cut.
+std::string PackOrder(const WorkerOrder& order);
+StatusOr<WorkerOrder> UnpackOrder(const std::string& bytes);
+
+struct WorkerAdapter {
+  Status status;
+  uint64_t digest = 0;
+};
+
+std::string PackAdapter(const WorkerAdapter& adapter);
+StatusOr<WorkerAdapter> UnpackAdapter(const std::string& bytes);
 
 }  // namespace tandem

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine_core/models/rank_share.h"
+#include "engine_core/speculation/speculative_config.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/golden_logits.h"
@@ -232,6 +233,27 @@ TEST_CASE("ranks: the reference backend") {
   EngineDriverOptions options;
   options.reference_backend = true;
   CheckSplits(options, {kBoth}, {"llama_tied", "olmo2", "qwen3_moe"});
+}
+
+// It is whole on the engine core's rank.
+TEST_CASE("ranks: a smaller model that drafts changes no token") {
+  EngineDriverOptions options;
+  options.dtype = DType::kBf16;
+  const std::string folder = TANDEM_GOLDEN_DIR "/models/llama_plain";
+  const json goldens = ReadGoldens(folder);
+  const std::vector<Transcript> expected = RunAllPrompts(folder, goldens, options, {});
+  options.speculation =
+      ParseSpeculativeConfig(R"({"method": "draft_model", "num_speculative_tokens": 3,
+                                 "adaptive": false, "model": ")" +
+                             folder + "\"}")
+          .value();
+  const std::vector<Transcript> got = RunAllPrompts(folder, goldens, options, kTwoShares);
+  REQUIRE(got.size() == expected.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    CAPTURE(i, got[i].error);
+    CHECK(got[i].token_ids == expected[i].token_ids);
+    CHECK(got[i].logprobs == expected[i].logprobs);
+  }
 }
 
 TEST_CASE("ranks: a pipeline of as many stages as layers") {

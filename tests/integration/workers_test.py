@@ -3,16 +3,19 @@
 
 Usage: workers_test.py [unittest arguments]
 """
+import concurrent.futures
 import os
 import pathlib
 import re
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from pair import LIMIT, Pair, bin_dir, is_alive, wait_for
+from peft_adapter import write_adapter
 from speculation_test import STORY, bodies, choices, text_of
 
 ONE_THREAD = ("--threads", "1")
@@ -40,6 +43,24 @@ class Responses(unittest.TestCase):
 
     def test_tensor_parallel(self):
         self.check("--tensor-parallel-size", "2")
+
+    def test_adapters_that_are_loaded_and_unloaded(self):
+        with tempfile.TemporaryDirectory(prefix="tandem-lora-") as folder:
+            paths = {name: write_adapter(pathlib.Path(folder) / name, seed) for seed, name in enumerate(("a", "b"), 1)}
+            flags = (*ONE_THREAD, "--enable-lora", "--lora-modules", f"a={paths['a']}", "--enable-runtime-lora", "--max-loras", "2")
+            body = {"prompt": STORY, "max_tokens": 30, "temperature": 0, "ignore_eos": True}
+            with Pair(*flags) as whole, Pair(*flags, "-tp", "2") as split:
+                for server in (whole, split):
+                    self.assertEqual(server.post("/v1/load_lora_adapter", {"lora_name": "b", "lora_path": str(paths["b"])})[0], 200)
+                bodies = [body, {**body, "model": "a"}, {**body, "model": "b"}]
+                texts = [choices(whole, each) for each in bodies]
+                self.assertEqual(len({text[0][0]["text"] for text in texts}), 3)
+                with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
+                    self.assertEqual(list(pool.map(lambda each: choices(split, each), bodies)), texts)
+                self.assertEqual(split.post("/v1/unload_lora_adapter", {"lora_name": "b"})[0], 200)
+                status, reply = split.post("/v1/load_lora_adapter", {"lora_name": "c", "lora_path": folder})
+                self.assertEqual(status, 404, reply)
+                self.assertEqual(choices(split, bodies[1]), texts[1])
 
     def test_pipeline_parallel(self):
         self.check("-pp", "2")

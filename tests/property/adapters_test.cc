@@ -121,6 +121,48 @@ TEST_CASE("adapters: each request in a mixed batch has the bits that it has alon
   Check(Base("deepseek_v2", DType::kBf16), 50);
 }
 
+// Each rank has the rows of the pairs that go with its rows of the matrices.
+TEST_CASE("adapters: ranks that share a model have the bits of one") {
+  struct Case {
+    const char* model;
+    DType dtype;
+    int num_ranks;
+    const char* quantization;
+  };
+  for (const Case& c : {Case{"llama_plain", DType::kBf16, 2, "none"},
+                        Case{"llama_plain", DType::kF32, 4, "none"},  // with copied KV heads
+                        Case{"llama_plain", DType::kBf16, 2, "int8"},
+                        Case{"gemma2", DType::kBf16, 2, "none"},
+                        Case{"phi3_partial_rotary", DType::kBf16, 2, "none"},
+                        Case{"mixtral", DType::kBf16, 2, "none"},
+                        Case{"qwen3_moe", DType::kBf16, 2, "none"},
+                        Case{"deepseek_v2", DType::kBf16, 2, "none"}}) {
+    CAPTURE(c.model, DTypeName(c.dtype), c.num_ranks, c.quantization);
+    constexpr uint64_t kSeed = 70;
+    Dice dice(kSeed);
+    const std::vector<Sent> requests = DrawRequests(&dice);
+    EngineDriverOptions options = Base(c.model, c.dtype);
+    options.formats = WeightFormatsOf(c.quantization);
+    options.max_num_batched_tokens = 60;
+    const auto run = [&](AdaptedEngine& engine) {
+      for (const Sent& sent : requests) {
+        engine.driver->Add(sent.request.id, sent.request.prompt, sent.request.params, 0,
+                           engine.adapters[sent.adapter]);
+      }
+      engine.driver->RunAll();
+    };
+    AdaptedEngine one(options, kSeed);
+    run(one);
+    options.ranks = {.tensor = c.num_ranks};
+    AdaptedEngine split(options, one);
+    run(split);
+    for (const Sent& sent : requests) {
+      CAPTURE(sent.request.id, sent.adapter);
+      CheckSame(split.driver->transcript(sent.request.id), one.driver->transcript(sent.request.id));
+    }
+  }
+}
+
 TEST_CASE("adapters: the same over integer matrices") {
   for (const char* quantization : {"int8", "int4"}) {
     EngineDriverOptions options = Base("llama_plain", DType::kBf16);

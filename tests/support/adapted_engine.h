@@ -42,32 +42,50 @@ inline std::vector<FileTensor> PairsOfModel(const AdapterSites& sites, bool all,
 }
 
 // Number 0 of its adapters is none, number 1 has pairs for all matrices. Equal seeds make equal
-// adapters.
+// adapters, over one rank.
 class AdaptedEngine {
  public:
   AdaptedEngine(EngineDriverOptions options, uint64_t seed) {
-    options.adapter_sites = &sites_;
-    driver.emplace(options);
-    const AdapterReader reader(&sites_, &driver->runner().backend(), options.max_lora_rank);
+    Start(&options);
     Dice dice(seed);
-    adapters.emplace_back();
     for (AdapterId id = 1; id <= kNumTestAdapters; ++id) {
-      const std::string name = "adapter-" + std::to_string(id);
       const int64_t rank = dice.Roll(1, 16);
-      WriteAdapter(folder_, name, AdapterConfigText(rank, 2.0 * static_cast<double>(rank)),
+      WriteAdapter(folder_, NameOf(id), AdapterConfigText(rank, 2.0 * static_cast<double>(rank)),
                    PairsOfModel(sites_, id == 1, rank, &dice, seed + id));
-      const auto adapter = reader.Read(name, folder_.PathOf(name));
-      INFO(adapter.status().ToString());
-      REQUIRE(adapter.ok());
-      adapters.push_back({.id = id,
-                          .name = name,
-                          .path = name,
-                          .digest = adapter->digest,
-                          .weights = adapter->weights});
+      Read(id, folder_.PathOf(NameOf(id)), options.max_lora_rank);
+    }
+  }
+  // With the adapters of another one.
+  AdaptedEngine(EngineDriverOptions options, const AdaptedEngine& other) {
+    Start(&options);
+    for (AdapterId id = 1; id <= kNumTestAdapters; ++id) {
+      Read(id, other.folder_.PathOf(NameOf(id)), options.max_lora_rank);
     }
   }
 
  private:
+  static std::string NameOf(AdapterId id) { return "adapter-" + std::to_string(id); }
+  void Start(EngineDriverOptions* options) {
+    options->adapter_sites = &sites_;
+    driver.emplace(*options);
+    adapters.emplace_back();
+  }
+  void Read(AdapterId id, const std::string& folder, int64_t max_rank) {
+    const AdapterReader reader(&sites_, &driver->runner().backend(), max_rank);
+    const auto adapter = reader.Read(NameOf(id), folder, id);
+    INFO(adapter.status().ToString());
+    REQUIRE(adapter.ok());
+    adapters.push_back({.id = id,
+                        .name = NameOf(id),
+                        .path = NameOf(id),
+                        .digest = adapter->digest,
+                        .weights = adapter->weights});
+    for (const auto& rank : driver->other_ranks()) {
+      const AdapterReader of_rank(&rank->sites, rank->backend, max_rank);
+      rank->adapters.Add(id, of_rank.Read(NameOf(id), folder, id).value().weights);
+    }
+  }
+
   TempFolder folder_;
   AdapterSites sites_;
 

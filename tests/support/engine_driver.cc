@@ -117,12 +117,18 @@ EngineDriver::~EngineDriver() {
 void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelConfig& config,
                               const ModelRunnerOptions& runner_options) {
   const auto shape =
-      RankGroupShape::Of(options.ranks, runner_options.limits, config.hidden_size, /*spins=*/50);
+      RankGroupShape::Of(options.ranks, runner_options.limits, config.hidden_size,
+                         options.adapter_sites == nullptr ? 0 : options.max_loras, /*spins=*/50);
   group_ = RankGroup::Create(shape).value();
   for (int rank = 0; rank < options.ranks.num_ranks(); ++rank) {
     if (rank == group_->rank()) continue;
     UniqueFd file(dup(group_->file()));
-    other_ranks_.emplace_back([=, file = std::move(file)]() mutable {
+    OtherRank* part = rank_parts_.emplace_back(std::make_unique<OtherRank>()).get();
+    EngineDriverOptions own = options;
+    if (options.adapter_sites != nullptr) own.adapter_sites = &part->sites;
+    auto loaded = std::make_shared<std::promise<void>>();
+    is_loaded_.push_back(loaded->get_future());
+    other_ranks_.emplace_back([=, options = std::move(own), file = std::move(file)]() mutable {
       const auto group = RankGroup::Open(std::move(file), shape, rank).value();
       const auto weights = OpenWeights(options.model_dir, "auto", config).value();
       auto backend = MakeBackend(options, rank);
@@ -136,6 +142,9 @@ void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelCon
       if (options.can_sleep) {
         (*runner)->SetSource(MakeSource(options, config, runner_options.limits, group.get()));
       }
+      part->backend = &(*runner)->backend();
+      (*runner)->SetAdapters(&part->adapters);
+      loaded->set_value();
       const Status end = (*runner)->Run();
       CHECK(end.ok()) << end.ToString();
     });
@@ -219,6 +228,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                                     std::move(draft));
   CHECK(runner.ok()) << runner.status().ToString();
   runner_ = *std::move(runner);
+  for (std::future<void>& loaded : is_loaded_) loaded.wait();
   if (tower != nullptr) runner_->SetTower(std::move(tower));
   if (options.can_sleep) {
     runner_->SetSource(MakeSource(options, *config, runner_options.limits, group_.get()));

@@ -5,6 +5,7 @@
 // Failure: what must not happen ends the test program (CHECK).
 
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/rank_adapters.h"
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/scheduler/scheduler.h"
 #include "proto_msgpack/pooling_params.h"
@@ -92,6 +94,13 @@ class EngineDriver {
   Scheduler& scheduler() { return *scheduler_; }
   ModelRunner& runner() { return *runner_; }
   RankGroup* group() { return group_.get(); }  // null: one rank
+  // What the other ranks have of adapters, where there are any (EngineDriverOptions::adapter_sites).
+  struct OtherRank {
+    AdapterSites sites;
+    const Backend* backend = nullptr;
+    RankAdapters adapters;
+  };
+  const std::vector<std::unique_ptr<OtherRank>>& other_ranks() { return rank_parts_; }
 
  private:
   void TakeResult();
@@ -99,6 +108,8 @@ class EngineDriver {
                   const ModelRunnerOptions& runner_options);
 
   std::unique_ptr<RankGroup> group_;
+  std::vector<std::unique_ptr<OtherRank>> rank_parts_;
+  std::vector<std::future<void>> is_loaded_;
   std::vector<std::thread> other_ranks_;
   std::unique_ptr<ModelRunner> runner_;
   std::unique_ptr<KvCacheManager> kv_cache_;
