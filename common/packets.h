@@ -2,8 +2,8 @@
 
 // Messages over SOCK_SEQPACKET sockets between processes of one host: each arrives whole, with the
 // descriptors that were sent beside it.
-// Thread: any; one reader per socket at a time, messages of several writers stay whole. Failure: the Status of the system
-// call; UNAVAILABLE when the other process is gone.
+// Thread: any; one reader per socket at a time, messages of several writers stay whole. Failure:
+// the Status of the system call; UNAVAILABLE when the other process is gone.
 
 #include <cstddef>
 #include <span>

@@ -47,10 +47,10 @@ Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
         "medusa) is not built for --tensor-parallel-size above 1; draft_model is");
   }
   if (config.enable_lora && (ranks.pipeline > 1 || config.enable_expert_parallel)) {
-    return InvalidArgumentError(std::string("--enable-lora: is not built for ") +
-                                (ranks.pipeline > 1 ? "--pipeline-parallel-size above 1"
-                                                    : "--enable-expert-parallel") +
-                                ", only for ranks that share each matrix");
+    return InvalidArgumentError(
+        std::string("--enable-lora: is not built for ") +
+        (ranks.pipeline > 1 ? "--pipeline-parallel-size above 1" : "--enable-expert-parallel") +
+        ", only for ranks that share each matrix");
   }
   if (ranks.pipeline == 1) return OkStatus();
   const auto refuse = [](const char* name) {
@@ -191,10 +191,6 @@ Status CheckSleepMode(const EngineConfig& config, const EngineSetup& setup) {
     return InvalidArgumentError("--enable-sleep-mode: is not built for " + beside);
   };
   if (setup.device == "cuda") return refuse("--device cuda, only for cpu");
-  if (config.enable_lora) return refuse("--enable-lora");
-  if (setup.runner.speculation.has_model()) {
-    return refuse("a drafter with a model (--speculative-config)");
-  }
   return OkStatus();
 }
 

@@ -256,7 +256,15 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
                    ModelRunner::CreateWithoutCache(std::move(backend), std::move(model),
                                                    model_config, setup->runner, std::move(draft)));
   if (tower != nullptr) runner->SetTower(std::move(tower));
-  if (config.enable_sleep_mode) runner->SetSource(std::move(source));
+  if (config.enable_sleep_mode) {
+    ModelRunner::DraftSource draft_source;
+    if (draft_config) {
+      draft_source = [&config, setup, draft_config](const Model& target, Backend* own) {
+        return LoadDraft(config, *setup, *draft_config, target, own);
+      };
+    }
+    runner->SetSource(std::move(source), std::move(draft_source));
+  }
   source.reset();
   startup->Done("step buffers");
   const bool is_host = runner->backend().device().memory_is_host();

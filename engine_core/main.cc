@@ -317,9 +317,10 @@ std::string HashOfNoBlock(const EngineSetup& setup) {
 // The parts of the other ranks; workers: null: there are none.
 OtherRanksAdapters AdaptersOf(WorkerProcesses* workers) {
   if (workers == nullptr) return {};
-  return {.load = [workers](const AdapterLoad& load, uint64_t digest) {
-            return workers->ReadAdapter(load.id, load.name, load.folder, digest);
-          },
+  return {.load =
+              [workers](const AdapterLoad& load, uint64_t digest) {
+                return workers->ReadAdapter(load.id, load.name, load.folder, digest);
+              },
           .drop = [workers](AdapterId id) { workers->DropAdapter(id); }};
 }
 
@@ -372,10 +373,9 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   setup->engine.grammars = grammars->get();
   std::optional<AdapterLoader> adapters;
   if (loaded->adapter_reader != nullptr) {
-    setup->engine.adapter_loads =
-        &adapters.emplace(loaded->adapter_reader.get(),
-                          [&events](AdapterLoaded adapter) { events.Push(std::move(adapter)); },
-                          AdaptersOf(workers));
+    setup->engine.adapter_loads = &adapters.emplace(
+        loaded->adapter_reader.get(),
+        [&events](AdapterLoaded adapter) { events.Push(std::move(adapter)); }, AdaptersOf(workers));
   }
   setup->engine.cache_facts = CacheFacts(config, *setup);
   setup->engine.startup = startup->phases();

@@ -48,8 +48,7 @@ struct LoadedWorker {
 // On the loader's thread.
 void TakeAdapter(const AdapterLoaded& loaded, RankAdapters* adapters) {
   if (loaded.status.ok()) adapters->Add(loaded.id, loaded.weights);
-  (void)SendPacket(kWorkerSocket,
-                   PackAdapter({.status = loaded.status, .digest = loaded.digest}));
+  (void)SendPacket(kWorkerSocket, PackAdapter({.status = loaded.status, .digest = loaded.digest}));
 }
 
 void Obey(const WorkerOrder& order, LoadedWorker* worker, RankLine* line) {
@@ -85,9 +84,8 @@ void ServeAdapters(const EngineSetup& setup, LoadedWorker* worker) {
   worker->adapter_reader = std::make_unique<AdapterReader>(
       worker->adapter_sites.get(), &worker->runner->backend(), setup.max_lora_rank);
   worker->adapter_loader = std::make_unique<AdapterLoader>(
-      worker->adapter_reader.get(), [adapters = worker->adapters.get()](AdapterLoaded loaded) {
-        TakeAdapter(loaded, adapters);
-      });
+      worker->adapter_reader.get(),
+      [adapters = worker->adapters.get()](AdapterLoaded loaded) { TakeAdapter(loaded, adapters); });
 }
 
 StatusOr<LoadedWorker> LoadWorker(int rank, const std::vector<std::string>& flags,

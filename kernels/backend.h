@@ -65,10 +65,10 @@ class Backend {
     return std::make_unique<PackedExperts>(std::move(experts));
   }
 
-  // What an adapter adds to `matrix`, which Pack or PackGated made and which outlives this call;
-  // and to an embedding [V, H]. Any thread; the memory is the host's.
+  // What an adapter adds to a matrix that Pack or PackGated made; and to an embedding [V, H]. Any
+  // thread; the memory is the host's.
   virtual StatusOr<std::unique_ptr<PackedPair>> PackPair(std::span<const PairSource> blocks,
-                                                         const PackedMatrix& matrix) const = 0;
+                                                         const MatrixForm& matrix) const = 0;
   virtual StatusOr<std::unique_ptr<PackedPair>> PackEmbeddingPair(const PairSource& pair) const = 0;
 
   // Where such pairs lie for ops: of num_places adapters whose ranks are at most max_rank, over

@@ -21,6 +21,14 @@ namespace tandem {
 //   (sum of integers) * (scale[n, g] * x_scale[t, g]), then offset[n, g] * (x_scale * sum of q(x)).
 enum class WeightFormat { kCompute, kInt8, kInt4Group32, kInt4Group128, kStored };
 
+// What the pair of an adapter has to know of its matrix, also while that is not in memory.
+struct MatrixForm {
+  int64_t n = 0, k = 0;
+  bool pairs_rows = false;  // in what Linear sums, a row of gate stands beside its row of up
+
+  friend bool operator==(const MatrixForm&, const MatrixForm&) = default;
+};
+
 // A weight matrix [n, k]. The tensors it was packed from are not needed any more.
 class PackedMatrix {
  public:
@@ -28,10 +36,12 @@ class PackedMatrix {
   int64_t n() const { return n_; }  // output columns
   int64_t k() const { return k_; }  // input columns
   bool is_gated() const { return is_gated_; }
+  MatrixForm form() const { return {n_, k_, pairs_rows()}; }
   virtual int64_t num_bytes() const = 0;
 
  protected:
   PackedMatrix(int64_t n, int64_t k, bool is_gated = false) : n_(n), k_(k), is_gated_(is_gated) {}
+  virtual bool pairs_rows() const { return is_gated_; }
 
  private:
   int64_t n_;

@@ -47,9 +47,9 @@ StatusOr<ReadAdapter> AdapterLoader::Read(const AdapterLoad& load) {
   const Status loaded = others_.load(load, adapter.digest);
   // They keep their parts as long as requests have this one.
   const AdapterWeights* weights = adapter.weights.get();
-  adapter.weights = SharedAdapter(
-      weights, [own = std::move(adapter.weights), id = load.id, drop = others_.drop](
-                   const AdapterWeights*) { drop(id); });
+  adapter.weights =
+      SharedAdapter(weights, [own = std::move(adapter.weights), id = load.id,
+                              drop = others_.drop](const AdapterWeights*) { drop(id); });
   RETURN_IF_ERROR(loaded);
   return adapter;
 }

@@ -170,8 +170,7 @@ int64_t AdapterReader::MaxFileBytes() const {
   return kHeader + numbers * static_cast<int64_t>(sizeof(float));
 }
 
-StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder,
-                                               int64_t number) const {
+StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_t number) const {
   ASSIGN_OR_RETURN(const std::string config_text,
                    ReadFile(folder + "/adapter_config.json", kMaxConfigBytes));
   const StatusOr<AdapterConfig> config = AdapterConfig::Parse(config_text, max_rank_);
@@ -248,7 +247,7 @@ StatusOr<SharedAdapter> AdapterReader::Pack(
     if (site.is_embedding) {
       ASSIGN_OR_RETURN(pair, backend_->PackEmbeddingPair(sources[0]));
     } else {
-      ASSIGN_OR_RETURN(pair, backend_->PackPair(sources, *site.matrix));
+      ASSIGN_OR_RETURN(pair, backend_->PackPair(sources, site.matrix));
     }
   }
   return SharedAdapter(std::make_shared<const AdapterWeights>(std::move(pairs), number));

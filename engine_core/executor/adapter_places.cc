@@ -12,8 +12,8 @@ std::vector<PairShape> ShapesOf(const AdapterSites& sites) {
     PairShape& shape = shapes.emplace_back();
     shape.is_embedding = site.is_embedding;
     // The rows of an embedding are ids.
-    shape.n = site.is_embedding ? site.columns : site.matrix->n();
-    shape.k = site.is_embedding ? site.matrix->n() : site.columns;
+    shape.n = site.is_embedding ? site.columns : site.matrix.n;
+    shape.k = site.is_embedding ? site.matrix.n : site.columns;
     shape.num_blocks = static_cast<int64_t>(site.parts.size());
   }
   return shapes;

@@ -9,6 +9,7 @@
 // Owns: the head, the states of a step. All else is as of PassDrafter.
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "engine_core/executor/pass_drafter.h"
@@ -28,6 +29,7 @@ class HeadDrafter final : public PassDrafter {
     return num_emitted;
   }
   bool reads_states() const override { return true; }
+  void SetModel(DraftModel draft) override { head_ = std::move(draft.head); }
 
  private:
   HeadDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch);

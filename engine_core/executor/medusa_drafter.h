@@ -5,6 +5,7 @@
 // matter. Owns: the heads, the states of a step. All else is as of PassDrafter.
 
 #include <memory>
+#include <utility>
 
 #include "engine_core/executor/pass_drafter.h"
 #include "engine_core/executor/sent_numbers.h"
@@ -22,6 +23,7 @@ class MedusaDrafter final : public PassDrafter {
   void TakeStates(Model* target) override;
   int32_t NumBehind(RequestSlot /*slot*/, int32_t /*num_emitted*/) const override { return 1; }
   bool reads_states() const override { return true; }
+  void SetModel(DraftModel draft) override { heads_ = std::move(draft.medusa); }
 
  private:
   MedusaDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch);

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "engine_core/executor/pass_drafter.h"
@@ -23,6 +24,7 @@ class ModelDrafter final : public PassDrafter {
   Status AllocateKvCache(int32_t num_blocks) override;
   void AppendBlocks(const ScheduledRequest& request, std::span<const BlockId> block_ids) override;
   int32_t NumBehind(RequestSlot slot, int32_t num_emitted) const override;
+  void SetModel(DraftModel draft) override { model_ = std::move(draft.model); }
 
  private:
   ModelDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch);

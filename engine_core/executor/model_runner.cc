@@ -155,15 +155,18 @@ void ModelRunner::SetTower(std::unique_ptr<VisionTower> tower) {
 
 // ---- sleep ----
 
-void ModelRunner::SetSource(std::unique_ptr<ModelSource> source) {
-  CHECK(backend_->device().memory_is_host() && !has_adapters_) << "sleep is not built for these";
+void ModelRunner::SetSource(std::unique_ptr<ModelSource> source, DraftSource draft_source) {
+  CHECK(backend_->device().memory_is_host()) << "sleep is not built for devices";
+  CHECK_EQ(draft_source != nullptr, drafts_ && drafts_->has_model());
   source_ = std::move(source);
+  draft_source_ = std::move(draft_source);
 }
 
 Status ModelRunner::Release(const MemoryParts& parts, bool rereads) {
   if (source_ == nullptr) return Executor::Release(parts, rereads);
   if (parts.kv_cache && kv_cache_ != nullptr) {
     kv_cache_.reset();
+    if (drafts_) drafts_->ReleaseKvCache();
     if (ranks_ != nullptr) ranks_->PublishKvCache(0);
   }
   return parts.weights ? ReleaseWeights(rereads) : OkStatus();
@@ -173,6 +176,7 @@ Status ModelRunner::ReleaseWeights(bool rereads) {
   if (ranks_ != nullptr) {
     ranks_->PublishWeights(rereads ? WeightsChange::kForget : WeightsChange::kRelease);
   }
+  if (draft_source_) drafts_->SetModel({});
   model_.reset();
   if (images_) images_->SetTower(nullptr);
   if (rereads) source_->Close();
@@ -200,6 +204,11 @@ Status ModelRunner::LoadWeights() {
     auto tower = source_->LoadTower(backend_.get());
     loaded = tower.status();
     if (tower.ok()) images_->SetTower(*std::move(tower));
+  }
+  if (loaded.ok() && draft_source_) {
+    StatusOr<DraftModel> draft = draft_source_(**model, backend_.get());
+    loaded = draft.status();
+    if (draft.ok()) drafts_->SetModel(*std::move(draft));
   }
   if (loaded.ok()) {
     model_ = *std::move(model);
@@ -257,9 +266,8 @@ void ModelRunner::MeasureSteps() {
 Status ModelRunner::CaptureGraphs() {
   const auto run = [this] { RunModel(*newest_); };
   const auto send = [this](bool is_adapted) {
-    return [this, is_adapted](int64_t size) {
-      SendPadding(size, 1, is_adapted, StepMode::kCapture);
-    };
+    return
+        [this, is_adapted](int64_t size) { SendPadding(size, 1, is_adapted, StepMode::kCapture); };
   };
   RETURN_IF_ERROR(graphs_.Capture(send(false), run));
   if (drafts_) RETURN_IF_ERROR(drafts_->CaptureGraphs(graph_sizes_));

@@ -22,6 +22,7 @@
 // its RequestResult::status.
 
 #include <array>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -112,9 +113,10 @@ class ModelRunner final : public Executor {
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
 
-  // Without this call the runner keeps its memory. REQUIRES: memory is the host's, no drafter with
-  // a model, no adapters.
-  void SetSource(std::unique_ptr<ModelSource> source);
+  // Without this call the runner keeps its memory. draft_source: of a drafter with a model, which
+  // may read the target's tables. REQUIRES: memory is the host's.
+  using DraftSource = std::function<StatusOr<DraftModel>(const Model& target, Backend* backend)>;
+  void SetSource(std::unique_ptr<ModelSource> source, DraftSource draft_source = {});
   Status Release(const MemoryParts& parts, bool rereads) override;
   Status Restore(const MemoryParts& parts) override;
 
@@ -169,6 +171,7 @@ class ModelRunner final : public Executor {
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Model> model_;         // null: released
   std::unique_ptr<ModelSource> source_;  // null: the memory is kept
+  DraftSource draft_source_;
   std::unique_ptr<AttentionPlan> plan_;
   std::vector<std::unique_ptr<AttentionPlan>> other_plans_;  // of the groups of layers after it
   InputBatch batch_;

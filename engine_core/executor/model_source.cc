@@ -4,6 +4,15 @@
 #include "engine_core/weights/open_weights.h"
 
 namespace tandem {
+namespace {
+
+std::vector<MatrixForm> FormsOf(const AdapterSites& sites) {
+  std::vector<MatrixForm> forms;
+  for (const AdapterSite& site : sites.all()) forms.push_back(site.matrix);
+  return forms;
+}
+
+}  // namespace
 
 Status ModelSource::Open() {
   if (weights_ != nullptr) return OkStatus();
@@ -16,7 +25,8 @@ StatusOr<std::unique_ptr<Model>> ModelSource::Load(Backend* backend, AdapterSite
   RETURN_IF_ERROR(Open());
   LoadContext context = {options_.config, options_.limits, *weights_, *backend, options_.formats};
   context.kv_format = options_.kv_format;
-  context.adapter_sites = adapter_sites;
+  AdapterSites again;
+  context.adapter_sites = adapter_sites == nullptr && !adapted_.empty() ? &again : adapter_sites;
   context.makes_logits = options_.makes_logits;
   if (RankGroup* ranks = options_.ranks; ranks != nullptr) {
     context.stage = ranks->place().stage;
@@ -24,7 +34,14 @@ StatusOr<std::unique_ptr<Model>> ModelSource::Load(Backend* backend, AdapterSite
     context.splits_experts = options_.splits_experts;
     if (context.share.size > 1) context.ranks = ranks->ExchangeOf(backend);
   }
-  return LoadModel(context);
+  ASSIGN_OR_RETURN(std::unique_ptr<Model> model, LoadModel(context));
+  if (adapter_sites != nullptr) {
+    adapted_ = FormsOf(*adapter_sites);
+  } else if (FormsOf(again) != adapted_) {
+    return InvalidArgumentError(options_.path + ": its matrices are not stored as those that " +
+                                "adapters were loaded for");
+  }
+  return model;
 }
 
 StatusOr<std::unique_ptr<VisionTower>> ModelSource::LoadTower(Backend* backend) {

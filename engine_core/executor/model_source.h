@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/status.h"
 #include "engine_core/executor/rank_group.h"
@@ -39,7 +40,8 @@ class ModelSource {
   // Opens the files; does nothing while they are open.
   Status Open();
   void Close() { weights_.reset(); }
-  // Opens the files if need be, and packs the model.
+  // Opens the files if need be, and packs the model. adapter_sites: filled; null: there are no
+  // adapters, or they are for the sites of an earlier call.
   StatusOr<std::unique_ptr<Model>> Load(Backend* backend, AdapterSites* adapter_sites = nullptr);
   // The vision tower of a model that has one.
   StatusOr<std::unique_ptr<VisionTower>> LoadTower(Backend* backend);
@@ -50,6 +52,7 @@ class ModelSource {
  private:
   const ModelSourceOptions options_;
   std::unique_ptr<Weights> weights_;
+  std::vector<MatrixForm> adapted_;  // the forms of the sites
 };
 
 }  // namespace tandem

@@ -63,6 +63,11 @@ class PassDrafter {
   // Takes in at most a step's tokens: a request that stays behind gets no drafts.
   void Propose(std::span<const Wish> wishes);
 
+  // ---- sleep ----
+  // In place of what it had, of equal shapes; empty: what it had is gone, and no pass may run.
+  virtual void SetModel(DraftModel draft) = 0;
+  void ReleaseKvCache() { kv_cache_.reset(); }
+
   // ---- at start ----
   // A pass of the largest size, after which all memory that passes need is taken.
   void RunLargest();

@@ -17,9 +17,7 @@ namespace tandem {
 
 class RankAdapters {
  public:
-  void Add(int64_t number, SharedAdapter adapter) {
-    changes_.Push({number, std::move(adapter)});
-  }
+  void Add(int64_t number, SharedAdapter adapter) { changes_.Push({number, std::move(adapter)}); }
   void Remove(int64_t number) { changes_.Push({number, nullptr}); }
 
   // Those of a step, valid until the next call.  REQUIRES: they were added and not removed.

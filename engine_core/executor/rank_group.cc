@@ -206,9 +206,8 @@ std::optional<RankGroup::Record> RankGroup::Read() {
   const auto* lengths = reinterpret_cast<const int32_t*>(bytes.data() + sizeof header);
   record.query_start = {lengths, num_requests + 1};
   record.context_len = {lengths + num_requests + 1, num_requests};
-  record.adapters = {
-      reinterpret_cast<const int64_t*>(bytes.data() + AdaptersBegin(header.shape)),
-      static_cast<size_t>(header.num_adapters)};
+  record.adapters = {reinterpret_cast<const int64_t*>(bytes.data() + AdaptersBegin(header.shape)),
+                     static_cast<size_t>(header.num_adapters)};
   record.mode = header.mode;
   record.shape = header.shape;
   // Views have no const; nothing writes here but the output rank.

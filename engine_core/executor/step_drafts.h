@@ -41,6 +41,12 @@ class StepDrafts {
   void DropGraphs() {
     if (model_) model_->DropGraphs();
   }
+  bool has_model() const { return model_ != nullptr; }
+  // PassDrafter's.  REQUIRES: has_model().
+  void SetModel(DraftModel draft) { model_->SetModel(std::move(draft)); }
+  void ReleaseKvCache() {
+    if (model_) model_->ReleaseKvCache();
+  }
   int64_t num_replays() const { return model_ ? model_->num_replays() : 0; }
 
   // Decides by these costs of a step from now on, and measures the drafter's.

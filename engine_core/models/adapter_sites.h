@@ -2,7 +2,8 @@
 
 // The matrices of a model that adapters may change. The model's loader registers each one that it
 // packs, so an architecture needs no list of modules.
-// Thread: the loader fills it; const afterwards, for any thread. The matrices are the model's.
+// Thread: the loader fills it; const afterwards, for any thread. A value, which stays when the
+// model sleeps.
 
 #include <cstdint>
 #include <string>
@@ -25,7 +26,7 @@ struct AdapterSite {
   std::vector<Part> parts;
   int64_t columns = 0;
   bool is_embedding = false;
-  const PackedMatrix* matrix = nullptr;
+  MatrixForm matrix = {};
 };
 
 class AdapterSites {

@@ -234,15 +234,15 @@ class Decoder {
   AdapterPicker adapters_;
   std::optional<StepRope> step_rope_;  // of models with M-RoPE
 
-  StepRope::Angles turned_;  // of this step; empty: the tables of rope_, by position
-  Tensor last_seen_;         // [T] i32 of this step, or empty
-  int64_t num_tokens_ = 0;   // of this step
-  Tensor residual_;          // [T, H] res, of this step
+  StepRope::Angles turned_;   // of this step; empty: the tables of rope_, by position
+  Tensor last_seen_;          // [T] i32 of this step, or empty
+  int64_t num_tokens_ = 0;    // of this step
+  Tensor residual_;           // [T, H] res, of this step
   bool lacks_parts_ = false;  // of the residual, those of other ranks: before the next read of it
-  OwnedTensor embedded_;     // [T, H] res, of the first stage
-  OwnedTensor positions_;    // [T, H] res, with position_table_
-  OwnedTensor normed_;       // [T, H] act, not filled while pending_norm_ is not empty
-  Tensor pending_norm_;      // [H] weight of an RMS norm that is left to the next product
+  OwnedTensor embedded_;      // [T, H] res, of the first stage
+  OwnedTensor positions_;     // [T, H] res, with position_table_
+  OwnedTensor normed_;        // [T, H] act, not filled while pending_norm_ is not empty
+  Tensor pending_norm_;       // [H] weight of an RMS norm that is left to the next product
   // Of the widest layer.
   OwnedTensor qkv_;          // [T, own qkv_size, and q_size of a gate] act
   OwnedTensor q_;            // [T, own q_size] act

@@ -17,7 +17,7 @@ AdapterSite SiteOf(std::span<const StoredMatrix> blocks, const LinearOptions& op
   AdapterSite site = {.parts = {},
                       .columns = matrix.k(),
                       .is_embedding = options.adapted_as == AdaptedAs::kEmbedding,
-                      .matrix = &matrix};
+                      .matrix = matrix.form()};
   int64_t begin = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     const Slice rows = blocks[i].rows_to_load();

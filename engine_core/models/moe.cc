@@ -259,12 +259,11 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
                                          .rows_of_module = OwnRows(context, inner)}));
     gate_ups.push_back(std::move(linear.weight));
     layer.gate_up_sites.push_back(linear.adapter_site);
-    ASSIGN_OR_RETURN(linear,
-                     LoadLinear(context, expert.down,
-                                {.adapted_as = adapted_as,
-                                 .modules = {apart + names.down},
-                                 .module_rows = hidden,
-                                 .rows_of_module = OwnRows(context, hidden)}));
+    ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.down,
+                                        {.adapted_as = adapted_as,
+                                         .modules = {apart + names.down},
+                                         .module_rows = hidden,
+                                         .rows_of_module = OwnRows(context, hidden)}));
     downs.push_back(std::move(linear.weight));
     layer.down_sites.push_back(linear.adapter_site);
   }

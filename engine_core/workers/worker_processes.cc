@@ -147,8 +147,8 @@ StatusOr<WorkerAdapter> WorkerProcesses::AwaitAdapter(const Worker& worker) cons
 
 // A worker that is gone has no adapters.
 void WorkerProcesses::DropAdapter(int64_t number) {
-  const std::string order =
-      PackOrder({.kind = WorkerOrder::Kind::kDropAdapter, .adapter = number, .name = "", .folder = ""});
+  const std::string order = PackOrder(
+      {.kind = WorkerOrder::Kind::kDropAdapter, .adapter = number, .name = "", .folder = ""});
   for (const Worker& worker : workers_) (void)SendPacket(worker.socket.get(), order);
 }
 

@@ -10,8 +10,9 @@
 // does not run: stopped, frozen. A step that computes for ever is the business of
 // --execute-model-timeout-seconds.
 //
-// Threads: main starts them; a watcher of its own afterwards, beside the one that loads adapters. Owns: processes and sockets; borrows
-// the group. Failure: a program that does not start, or what a worker reports while it loads.
+// Threads: main starts them; a watcher of its own afterwards, beside the one that loads adapters.
+// Owns: processes and sockets; borrows the group. Failure: a program that does not start, or what a
+// worker reports while it loads.
 
 #include <sys/types.h>
 
@@ -50,8 +51,8 @@ class WorkerProcesses {
   // Starts the watcher. hang_seconds: 0: only deaths are noticed.
   void Watch(double hang_seconds, OnLost on_lost);
   void EndWatch();
-  // Has all workers read their part of an adapter, whose files must have the digest. One thread at a
-  // time.
+  // Has all workers read their part of an adapter, whose files must have the digest. One thread at
+  // a time.
   Status ReadAdapter(int64_t number, const std::string& name, const std::string& folder,
                      uint64_t digest);
   // Any thread.

@@ -31,7 +31,7 @@ StatusOr<WorkerReady> UnpackReady(const std::string& bytes);
 struct WorkerOrder {
   enum class Kind : char { kPing = 'p', kReadAdapter = 'r', kDropAdapter = 'd' };
   Kind kind = Kind::kPing;
-  int64_t adapter = 0;        // AdapterWeights::number
+  int64_t adapter = 0;       // AdapterWeights::number
   std::string name, folder;  // of one to read
 };
 

@@ -136,9 +136,9 @@ StatusOr<std::unique_ptr<PackedMatrix>> CpuBackend::PackAs(std::span<const Matri
 }
 
 StatusOr<std::unique_ptr<PackedPair>> CpuBackend::PackPair(std::span<const PairSource> blocks,
-                                                           const PackedMatrix& matrix) const {
-  CheckPair(blocks, matrix.n(), matrix.k());
-  return CpuPair::Pack(blocks, static_cast<const CpuMatrix&>(matrix), dtype_, &adapter_memory_);
+                                                           const MatrixForm& matrix) const {
+  CheckPair(blocks, matrix.n, matrix.k);
+  return CpuPair::Pack(blocks, matrix, dtype_, &adapter_memory_);
 }
 
 StatusOr<std::unique_ptr<PackedPair>> CpuBackend::PackEmbeddingPair(const PairSource& pair) const {

@@ -27,7 +27,7 @@ class CpuBackend final : public Backend {
   StatusOr<std::unique_ptr<PackedMatrix>> PackGated(std::span<const MatrixSource> row_blocks,
                                                     WeightFormat format) override;
   StatusOr<std::unique_ptr<PackedPair>> PackPair(std::span<const PairSource> blocks,
-                                                 const PackedMatrix& matrix) const override;
+                                                 const MatrixForm& matrix) const override;
   StatusOr<std::unique_ptr<PackedPair>> PackEmbeddingPair(const PairSource& pair) const override;
   int64_t KvBytesPerBlock(const KvCacheSpec& spec) const override;
   StatusOr<std::unique_ptr<KvCache>> AllocateKvCache(const KvCacheSpec& spec) override;

@@ -81,11 +81,13 @@ class CpuMatrix final : public PackedMatrix {
     const int64_t per_panel = is_gated ? kPanelColumns / 2 : kPanelColumns;
     return (columns + per_panel - 1) / per_panel;
   }
-  // Gate and up share a panel unless the numbers are integers.
-  int64_t num_panels() const { return NumPanels(n(), is_gated() && !is_quantized()); }
+  int64_t num_panels() const { return NumPanels(n(), pairs_rows()); }
   uint32_t* units() const { return static_cast<uint32_t*>(units_.view().data); }
 
  private:
+  // Gate and up share a panel unless the numbers are integers.
+  bool pairs_rows() const override { return is_gated() && !is_quantized(); }
+
   WeightFormat format_ = WeightFormat::kCompute;
   int64_t k_units_;
   OwnedTensor units_;

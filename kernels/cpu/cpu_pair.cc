@@ -61,17 +61,16 @@ void Put(float value, DType dtype, int64_t i, void* out) {
 }  // namespace
 
 StatusOr<std::unique_ptr<PackedPair>> CpuPair::Pack(std::span<const PairSource> blocks,
-                                                    const CpuMatrix& matrix, DType dtype,
+                                                    const MatrixForm& matrix, DType dtype,
                                                     HostArena* arena) {
   int64_t rank = 0;
   for (const PairSource& block : blocks) rank += block.a.rows();
-  std::unique_ptr<CpuPair> pair(new CpuPair(matrix.n(), matrix.k(), rank));
-  const int64_t shape[] = {rank, PaddedColumns(matrix.k())};
+  std::unique_ptr<CpuPair> pair(new CpuPair(matrix.n, matrix.k, rank));
+  const int64_t shape[] = {rank, PaddedColumns(matrix.k)};
   ASSIGN_OR_RETURN(pair->a_, arena->Allocate(dtype, shape));
   pair->PackA(blocks);
-  // As the sums of Linear come: gate and up share a panel unless the matrix has integers.
-  const bool is_gated = matrix.is_gated() && !matrix.is_quantized();
-  RETURN_IF_ERROR(pair->PackB(blocks, matrix.num_panels(), is_gated, dtype, arena));
+  const int64_t num_panels = CpuMatrix::NumPanels(matrix.n, matrix.pairs_rows);
+  RETURN_IF_ERROR(pair->PackB(blocks, num_panels, matrix.pairs_rows, dtype, arena));
   return std::unique_ptr<PackedPair>(std::move(pair));
 }
 

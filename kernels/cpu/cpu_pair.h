@@ -20,7 +20,7 @@ class CpuPair final : public PackedPair {
  public:
   // The memory is the arena's.
   static StatusOr<std::unique_ptr<PackedPair>> Pack(std::span<const PairSource> blocks,
-                                                    const CpuMatrix& matrix, DType dtype,
+                                                    const MatrixForm& matrix, DType dtype,
                                                     HostArena* arena);
   // A of an embedding is stored by ids: [V, r].
   static StatusOr<std::unique_ptr<PackedPair>> PackEmbedding(const PairSource& pair, DType dtype,

@@ -137,9 +137,9 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackRows(
 }
 
 StatusOr<std::unique_ptr<PackedPair>> CudaBackend::PackPair(std::span<const PairSource> blocks,
-                                                            const PackedMatrix& matrix) const {
-  CheckPair(blocks, matrix.n(), matrix.k());
-  return CudaPair::Pack(blocks, matrix.n(), matrix.k(), dtype_);
+                                                            const MatrixForm& matrix) const {
+  CheckPair(blocks, matrix.n, matrix.k);
+  return CudaPair::Pack(blocks, matrix.n, matrix.k, dtype_);
 }
 
 StatusOr<std::unique_ptr<PackedPair>> CudaBackend::PackEmbeddingPair(const PairSource& pair) const {
@@ -217,8 +217,7 @@ Status CudaBackend::JoinRanks(int rank, int size, const std::string& place) {
                                     : "by reading each other's memory");
     }
   }
-  exchange_ =
-      std::make_unique<CudaExchange>(&device_, std::move(communicator), std::move(peers));
+  exchange_ = std::make_unique<CudaExchange>(&device_, std::move(communicator), std::move(peers));
   return OkStatus();
 }
 

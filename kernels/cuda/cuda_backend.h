@@ -37,7 +37,7 @@ class CudaBackend final : public Backend {
   StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
       std::vector<std::unique_ptr<PackedMatrix>> experts) override;
   StatusOr<std::unique_ptr<PackedPair>> PackPair(std::span<const PairSource> blocks,
-                                                 const PackedMatrix& matrix) const override;
+                                                 const MatrixForm& matrix) const override;
   StatusOr<std::unique_ptr<PackedPair>> PackEmbeddingPair(const PairSource& pair) const override;
   StatusOr<std::unique_ptr<PairTable>> MakePairTable(std::span<const PairShape> sites,
                                                      int64_t num_places, int64_t max_rank) override;

@@ -90,8 +90,7 @@ void CudaExchange::PutInPlace(const Tensor& x, const Tensor& parts, const RankCo
            static_cast<const T*>(parts.data), width / numbers, units);
   };
   const int64_t wide = int64_t{sizeof(uint4)} / bytes;
-  const bool is_wide =
-      InUnits(columns, wide, &units) && width % wide == 0 && HasRowsOf16Bytes(x);
+  const bool is_wide = InUnits(columns, wide, &units) && width % wide == 0 && HasRowsOf16Bytes(x);
   if (is_wide) return launch(static_cast<uint4*>(x.data));
   InUnits(columns, 1, &units);
   if (bytes == 2) return launch(static_cast<uint16_t*>(x.data));

@@ -129,7 +129,8 @@ StatusOr<std::unique_ptr<CudaPeers>> CudaPeers::Map(CudaDevice* device,
   const int rank = communicator->rank(), size = communicator->size();
   std::unique_ptr<CudaPeers> peers(new CudaPeers(device, rank, size));
   const int64_t room_words = (sizeof(Room) + 3) / 4;
-  ASSIGN_OR_RETURN(OwnedTensor room, AllocateDevice(DType::kI32, {&room_words, 1}, device->stream()));
+  ASSIGN_OR_RETURN(OwnedTensor room,
+                   AllocateDevice(DType::kI32, {&room_words, 1}, device->stream()));
   peers->room_ = std::make_shared<OwnedTensor>(std::move(room));
   std::vector<PeerAddress> all(static_cast<size_t>(size));
   PeerAddress& own = all[static_cast<size_t>(rank)];
@@ -174,9 +175,9 @@ Status CudaPeers::MapRank(int rank, const PeerAddress& address) {
     if (enabled == cudaErrorPeerAccessAlreadyEnabled) return OkStatus();
     return CudaStatus(enabled, "reading the memory of another device");
   }
-  RETURN_IF_ERROR(CudaStatus(
-      cudaIpcOpenMemHandle(&mapped_[r], address.handle, cudaIpcMemLazyEnablePeerAccess),
-      "reading the memory of another device"));
+  RETURN_IF_ERROR(
+      CudaStatus(cudaIpcOpenMemHandle(&mapped_[r], address.handle, cudaIpcMemLazyEnablePeerAccess),
+                 "reading the memory of another device"));
   rooms_[r] = static_cast<Room*>(mapped_[r]);
   return OkStatus();
 }

@@ -13,6 +13,8 @@
 // kernels waiting, as NCCL does: the engine ends with it.
 
 #include <array>
+#include <cstddef>
+#include <cstdint>
 #include <memory>
 
 #include "common/status.h"
@@ -21,6 +23,8 @@
 #include "kernels/rank_exchange.h"
 
 namespace tandem {
+
+struct PeerAddress;
 
 class CudaPeers {
  public:
@@ -54,7 +58,7 @@ class CudaPeers {
 
  private:
   CudaPeers(CudaDevice* device, int rank, int size) : device_(device), rank_(rank), size_(size) {}
-  Status MapRank(int rank, const struct PeerAddress& address);
+  Status MapRank(int rank, const PeerAddress& address);
 
   CudaDevice* device_;
   int rank_, size_;

@@ -21,10 +21,9 @@ StatusOr<std::unique_ptr<PackedMatrix>> ReferenceBackend::PackGated(
 }
 
 StatusOr<std::unique_ptr<PackedPair>> ReferenceBackend::PackPair(std::span<const PairSource> blocks,
-                                                                 const PackedMatrix& matrix) const {
-  CheckPair(blocks, matrix.n(), matrix.k());
-  return std::unique_ptr<PackedPair>(
-      std::make_unique<ReferencePair>(blocks, matrix.n(), matrix.k()));
+                                                                 const MatrixForm& matrix) const {
+  CheckPair(blocks, matrix.n, matrix.k);
+  return std::unique_ptr<PackedPair>(std::make_unique<ReferencePair>(blocks, matrix.n, matrix.k));
 }
 
 StatusOr<std::unique_ptr<PackedPair>> ReferenceBackend::PackEmbeddingPair(

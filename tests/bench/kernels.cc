@@ -236,7 +236,7 @@ void BM_AdaptedLinear(benchmark::State& state, DType dtype) {
   std::vector<std::vector<const PackedPair*>> pairs(matrices.size());
   for (int64_t adapter = 0; adapter < m; ++adapter) {
     for (size_t i = 0; i < matrices.size(); ++i) {
-      owners.push_back(backend.PackPair(source, *matrices[i]).value());
+      owners.push_back(backend.PackPair(source, matrices[i]->form()).value());
       pairs[i].push_back(owners.back().get());
     }
   }

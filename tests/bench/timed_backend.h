@@ -46,7 +46,7 @@ class TimedBackend final : public Backend {
   StatusOr<std::unique_ptr<PackedExperts>> PackExperts(
       std::vector<std::unique_ptr<PackedMatrix>> experts) override;
   StatusOr<std::unique_ptr<PackedPair>> PackPair(std::span<const PairSource> blocks,
-                                                 const PackedMatrix& matrix) const override {
+                                                 const MatrixForm& matrix) const override {
     return inside_->PackPair(blocks, matrix);
   }
   StatusOr<std::unique_ptr<PackedPair>> PackEmbeddingPair(const PairSource& pair) const override {

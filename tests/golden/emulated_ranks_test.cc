@@ -32,8 +32,8 @@ EngineDriverOptions OnDevices(int num_devices, DType dtype, bool uses_peers = tr
 TEST_CASE("emulated ranks: greedy text of the golden models over two devices") {
   const RankDevices devices;
   if (!devices.are_at_least(2)) return;
-  for (const char* model : {"llama_plain", "gemma2", "gpt2", "mixtral", "olmo2", "phi3_partial_rotary", "qwen2",
-                            "qwen3", "deepseek_v2", "qwen3_moe"}) {
+  for (const char* model : {"llama_plain", "gemma2", "gpt2", "mixtral", "olmo2",
+                            "phi3_partial_rotary", "qwen2", "qwen3", "deepseek_v2", "qwen3_moe"}) {
     CheckGreedyText(OnDevices(2, DType::kF32), kModels + model);
   }
   CheckGreedyText(OnDevices(2, DType::kBf16), kModels + "llama_plain");

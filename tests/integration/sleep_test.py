@@ -16,6 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
+from peft_adapter import write_adapter
 from speculation_test import STORY, text_of
 from workers_test import workers_of
 
@@ -210,12 +211,36 @@ class Folders(unittest.TestCase):
 
 class Refusals(unittest.TestCase):
     def test_what_cannot_sleep_is_refused_by_name(self):
-        for flags in (["--enable-lora"], ["--speculative-config", json.dumps(
-                {"method": "draft_model", "model": str(MODEL), "num_speculative_tokens": 2})]):
-            engine = subprocess.run([bin_dir() / "tandem-engine-core", MODEL, "--handshake-address", "ipc:///nowhere",
-                                     "--enable-sleep-mode", *flags], capture_output=True, text=True, timeout=LIMIT)
-            self.assertEqual(engine.returncode, 2, engine.stderr)
-            self.assertIn("--enable-sleep-mode", engine.stdout + engine.stderr)
+        engine = subprocess.run([bin_dir() / "tandem-engine-core", MODEL, "--handshake-address", "ipc:///nowhere",
+                                 "--enable-sleep-mode", "--device", "cuda"], capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(engine.returncode, 2, engine.stderr)
+        self.assertIn("--enable-sleep-mode", engine.stdout + engine.stderr)
+
+
+class Guests(unittest.TestCase):
+    def check(self, *flags):
+        drafts = {"method": "draft_model", "model": str(MODEL), "num_speculative_tokens": 2, "adaptive": False}
+        with tempfile.TemporaryDirectory(prefix="tandem-lora-") as folder:
+            a, b = (write_adapter(pathlib.Path(folder) / name, seed) for seed, name in enumerate("ab", 1))
+            with Server(*FLAGS, "--enable-lora", "--lora-modules", f"a={a}", "--enable-runtime-lora", "--max-cpu-loras", "2",
+                        "--speculative-config", json.dumps(drafts), *flags) as server:
+                before = [server.answer(), server.answer(model="a")]
+                self.assertNotEqual(before[0], before[1])
+                for level in (1, 2):
+                    server.call(f"/sleep?level={level}")
+                    if level == 1:
+                        status, reply = server.post("/v1/load_lora_adapter", {"lora_name": "b", "lora_path": str(b)})
+                        self.assertEqual(status, 200, reply)
+                    server.call("/wake_up")
+                    self.assertEqual([server.answer(), server.answer(model="a")], before)
+                self.assertNotIn(server.answer(model="b"), before)
+                self.assertGreater(server.total("vllm:spec_decode_num_accepted_tokens_total"), 0)
+
+    def test_adapters_and_a_drafter_sleep_with_their_model(self):
+        self.check()
+
+    def test_and_with_ranks(self):
+        self.check("-tp", "2")
 
 
 if __name__ == "__main__":

@@ -129,14 +129,13 @@ TEST_CASE("adapters: ranks that share a model have the bits of one") {
     int num_ranks;
     const char* quantization;
   };
-  for (const Case& c : {Case{"llama_plain", DType::kBf16, 2, "none"},
-                        Case{"llama_plain", DType::kF32, 4, "none"},  // with copied KV heads
-                        Case{"llama_plain", DType::kBf16, 2, "int8"},
-                        Case{"gemma2", DType::kBf16, 2, "none"},
-                        Case{"phi3_partial_rotary", DType::kBf16, 2, "none"},
-                        Case{"mixtral", DType::kBf16, 2, "none"},
-                        Case{"qwen3_moe", DType::kBf16, 2, "none"},
-                        Case{"deepseek_v2", DType::kBf16, 2, "none"}}) {
+  for (const Case& c :
+       {Case{"llama_plain", DType::kBf16, 2, "none"},
+        Case{"llama_plain", DType::kF32, 4, "none"},  // with copied KV heads
+        Case{"llama_plain", DType::kBf16, 2, "int8"}, Case{"gemma2", DType::kBf16, 2, "none"},
+        Case{"phi3_partial_rotary", DType::kBf16, 2, "none"},
+        Case{"mixtral", DType::kBf16, 2, "none"}, Case{"qwen3_moe", DType::kBf16, 2, "none"},
+        Case{"deepseek_v2", DType::kBf16, 2, "none"}}) {
     CAPTURE(c.model, DTypeName(c.dtype), c.num_ranks, c.quantization);
     constexpr uint64_t kSeed = 70;
     Dice dice(kSeed);

@@ -147,7 +147,7 @@ std::vector<std::unique_ptr<PackedPair>> PackPairs(Backend& backend, AdapterCase
                          .scale = block.scale,
                          .begin = block.begin});
     }
-    pairs.push_back(backend.PackPair(sources, matrix).value());
+    pairs.push_back(backend.PackPair(sources, matrix.form()).value());
   }
   pairs.push_back(nullptr);
   return pairs;

@@ -345,6 +345,49 @@ TEST_CASE("A head's guesses are drawn, also over a part of the vocabulary") {
   }
 }
 
+TEST_CASE("Drafters with a model sleep with their target, and guess as well after it") {
+  EngineDriverOptions options = HeadOptions(DType::kBf16);
+  options.can_sleep = true;
+  Dice dice(15);
+  std::vector<TestRequest> requests = DrawRequests(320, &dice);
+  for (TestRequest& r : requests) r.params = GreedyParams(30);
+  const TempFolder folder;
+  Drafters drafters =
+      WriteDrafters(folder, options.model_dir, ReadModelConfig(options.model_dir).value());
+  drafters.eagle = kHeads + "/eagle";
+  for (const DraftMethod method :
+       {DraftMethod::kDraftModel, DraftMethod::kEagle, DraftMethod::kMedusa, DraftMethod::kMtp}) {
+    const std::string model = ModelOf(drafters, method);
+    if (model.empty()) continue;
+    CAPTURE(model);
+    options.speculation = {
+        .method = method, .num_speculative_tokens = 3, .adaptive = false, .model = model};
+    EngineDriver engine(options);
+    std::vector<Transcript> expected;
+    int64_t num_accepted = 0;
+    for (const bool rereads : {false, true, true}) {
+      RunTogether(&engine, requests);
+      Counts counts;
+      counts.Add(&engine, requests);
+      for (size_t i = 0; i < requests.size(); ++i) {
+        const Transcript& got = engine.transcript(requests[i].id);
+        if (expected.size() == i) expected.push_back(got);
+        CheckSame(got, expected[i]);
+      }
+      if (num_accepted == 0) num_accepted = counts.num_accepted;
+      CHECK(counts.num_accepted == num_accepted);
+      engine.Forget();
+      REQUIRE(engine.scheduler().ResetPrefixCache(/*preempt_running=*/false, 0));
+      REQUIRE(engine.runner().Release({.weights = true, .kv_cache = true}, rereads).ok());
+      REQUIRE(engine.runner().Restore({.weights = true}).ok());
+      REQUIRE(engine.runner().Restore({.kv_cache = true}).ok());
+    }
+    if (method == DraftMethod::kDraftModel || method == DraftMethod::kEagle) {
+      CHECK(num_accepted > 0);
+    }
+  }
+}
+
 TEST_CASE("A head of NaN changes no output") {
   EngineDriverOptions options = HeadOptions(DType::kBf16);
   Dice dice(14);

@@ -231,7 +231,15 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   for (std::future<void>& loaded : is_loaded_) loaded.wait();
   if (tower != nullptr) runner_->SetTower(std::move(tower));
   if (options.can_sleep) {
-    runner_->SetSource(MakeSource(options, *config, runner_options.limits, group_.get()));
+    ModelRunner::DraftSource draft_source;
+    if (options.speculation.has_model()) {
+      draft_source = [options, config = *config, runner_options](const Model& target,
+                                                                 Backend* own) {
+        return StatusOr<DraftModel>(LoadTestDraft(options, config, runner_options, target, own));
+      };
+    }
+    runner_->SetSource(MakeSource(options, *config, runner_options.limits, group_.get()),
+                       std::move(draft_source));
   }
 
   KvCacheConfig cache;

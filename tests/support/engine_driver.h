@@ -94,7 +94,8 @@ class EngineDriver {
   Scheduler& scheduler() { return *scheduler_; }
   ModelRunner& runner() { return *runner_; }
   RankGroup* group() { return group_.get(); }  // null: one rank
-  // What the other ranks have of adapters, where there are any (EngineDriverOptions::adapter_sites).
+  // What the other ranks have of adapters, where there are any
+  // (EngineDriverOptions::adapter_sites).
   struct OtherRank {
     AdapterSites sites;
     const Backend* backend = nullptr;

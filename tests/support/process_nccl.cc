@@ -1,5 +1,5 @@
-// A library with NCCL's names whose ranks are processes (libprocess_nccl.so): "device" memory is the
-// host's, and an exchange goes through memory that all of them map. It goes into a stream of an
+// A library with NCCL's names whose ranks are processes (libprocess_nccl.so): "device" memory is
+// the host's, and an exchange goes through memory that all of them map. It goes into a stream of an
 // emulated device, by FakeNccl::enqueue. What breaks is for fake_nccl.cc to show; here a rank that
 // dies leaves the others waiting, as NCCL does.
 
@@ -35,12 +35,17 @@ DType TypeOf(int type) {
   return type == kNcclFloat32 ? DType::kF32 : type == kNcclBfloat16 ? DType::kBf16 : DType::kI32;
 }
 
-}  // namespace
-
-struct NcclCommOpaque {
+// What an NcclComm points to.
+struct ProcessRanks {
   SharedMemory memory;
-  std::unique_ptr<SharedCommunicator> ranks;
+  std::unique_ptr<SharedCommunicator> communicator;
 };
+
+SharedCommunicator* RanksOf(NcclComm comm) {
+  return reinterpret_cast<ProcessRanks*>(comm)->communicator.get();
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -57,7 +62,7 @@ int Exchange(void* stream, std::function<void()> exchange) {
 }
 
 int End(NcclComm comm) {
-  delete comm;
+  delete reinterpret_cast<ProcessRanks*>(comm);
   return kNcclSuccess;
 }
 
@@ -84,12 +89,13 @@ int ncclGetUniqueId(NcclUniqueId* id) {
 int ncclCommInitRank(NcclComm* comm, int num_ranks, NcclUniqueId id, int rank) {
   UniqueFd file(open(id.bytes.data(), O_RDWR | O_CLOEXEC));
   if (!file) return kInvalidArgument;
-  auto made = std::make_unique<NcclCommOpaque>(SharedMemory::Open(std::move(file)), nullptr);
+  std::unique_ptr<ProcessRanks> made(
+      new ProcessRanks{.memory = SharedMemory::Open(std::move(file)), .communicator = nullptr});
   auto ranks = SharedCommunicator::Create({&made->memory, 0}, rank, num_ranks);
   if (!ranks.ok()) return kSystemError;
-  made->ranks = *std::move(ranks);
-  made->ranks->Meet();
-  *comm = made.release();
+  made->communicator = *std::move(ranks);
+  made->communicator->Meet();
+  *comm = reinterpret_cast<NcclComm>(made.release());
   return kNcclSuccess;
 }
 
@@ -106,16 +112,16 @@ int ncclAllReduce(const void* from, void* to, size_t count, int type, int, NcclC
   return Exchange(stream, [=] {
     const Tensor x(to, TypeOf(type), {static_cast<int64_t>(count)});
     if (from != to) std::memcpy(to, from, static_cast<size_t>(x.NumBytes()));
-    comm->ranks->AllReduce(x);
+    RanksOf(comm)->AllReduce(x);
   });
 }
 
 int ncclAllGather(const void* from, void* to, size_t count, int type, NcclComm comm, void* stream) {
   return Exchange(stream, [=] {
-    const Tensor x(to, TypeOf(type), {comm->ranks->size(), static_cast<int64_t>(count)});
-    const Tensor own = x.Rows(comm->ranks->rank(), 1);
+    const Tensor x(to, TypeOf(type), {RanksOf(comm)->size(), static_cast<int64_t>(count)});
+    const Tensor own = x.Rows(RanksOf(comm)->rank(), 1);
     if (from != own.data) std::memcpy(own.data, from, static_cast<size_t>(own.NumBytes()));
-    comm->ranks->AllGather(x);
+    RanksOf(comm)->AllGather(x);
   });
 }
 
@@ -124,7 +130,7 @@ int ncclBroadcast(const void* from, void* to, size_t count, int type, int root, 
   return Exchange(stream, [=] {
     const Tensor x(to, TypeOf(type), {static_cast<int64_t>(count)});
     if (from != to) std::memcpy(to, from, static_cast<size_t>(x.NumBytes()));
-    comm->ranks->Broadcast(x, root);
+    RanksOf(comm)->Broadcast(x, root);
   });
 }
 

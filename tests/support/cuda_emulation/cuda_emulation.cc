@@ -178,7 +178,9 @@ struct Kernel {
 Kernel* kernel = nullptr;  // the one that runs now
 uint64_t num_blocks = 0;   // started so far
 
-void Yield() { tandem_switch_fiber(&kernel->fibers[kernel->current].stack_top, kernel->scheduler_top); }
+void Yield() {
+  tandem_switch_fiber(&kernel->fibers[kernel->current].stack_top, kernel->scheduler_top);
+}
 
 void WaitAt(Barrier& barrier) {
   const uint64_t generation = barrier.generation;

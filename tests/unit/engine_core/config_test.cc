@@ -147,8 +147,7 @@ TEST_CASE("engine config: what cannot give its memory back is refused beside --e
   CHECK(with({"--device", "cpu"})->engine.enable_sleep_mode);
   CHECK_THAT(with({"--device", "cuda"}).status().message(),
              Contains("--enable-sleep-mode") && Contains("--device cuda"));
-  CHECK_THAT(with({"--device", "cpu", "--enable-lora"}).status().message(),
-             Contains("--enable-sleep-mode") && Contains("--enable-lora"));
+  CHECK(with({"--device", "cpu", "--enable-lora"}).ok());
 }
 
 TEST_CASE("engine config: the choice of an instruction set") {

@@ -43,7 +43,7 @@ class SmallModel {
     sites_.Add({.parts = std::move(parts),
                 .columns = columns,
                 .is_embedding = is_embedding,
-                .matrix = matrices_.back().get()});
+                .matrix = matrices_.back()->form()});
   }
 
   std::unique_ptr<Backend> backend_;

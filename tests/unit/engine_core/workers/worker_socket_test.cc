@@ -28,6 +28,31 @@ TEST_CASE("worker socket: a message fits a packet, and a short one is an error")
   CHECK_FALSE(UnpackReady("p").ok());
 }
 
+TEST_CASE("worker socket: orders and what becomes of them arrive, and cut ones are errors") {
+  const WorkerOrder order = UnpackOrder(PackOrder({.kind = WorkerOrder::Kind::kReadAdapter,
+                                                   .adapter = 1L << 40,
+                                                   .name = "a/b",
+                                                   .folder = "/srv/a folder"}))
+                                .value();
+  CHECK(order.kind == WorkerOrder::Kind::kReadAdapter);
+  CHECK(order.adapter == 1L << 40);
+  CHECK(order.name == "a/b");
+  CHECK(order.folder == "/srv/a folder");
+  CHECK(UnpackOrder(PackOrder({})).value().kind == WorkerOrder::Kind::kPing);
+
+  const std::string longest(1 << 20, 'n');
+  const std::string bytes = PackOrder({.name = longest, .folder = longest});
+  CHECK(bytes.size() <= kMaxPacketBytes);
+  CHECK(UnpackOrder(bytes)->name.size() == UnpackOrder(bytes)->folder.size());
+  CHECK_FALSE(UnpackOrder(bytes.substr(0, bytes.size() / 4)).ok());
+  CHECK_FALSE(UnpackOrder("").ok());
+
+  const WorkerAdapter adapter = {.status = NotFoundError("no folder"), .digest = ~uint64_t{0}};
+  CHECK(UnpackAdapter(PackAdapter(adapter))->status == adapter.status);
+  CHECK(UnpackAdapter(PackAdapter(adapter))->digest == adapter.digest);
+  CHECK_FALSE(UnpackAdapter("x").ok());
+}
+
 TEST_CASE("rank names are those of vLLM's workers") {
   CHECK(RankName({.tensor = 2}, 1) == "TP1");
   CHECK(RankName({.pipeline = 3}, 2) == "PP2");

@@ -59,7 +59,9 @@ void Append(Numbers* all, const Numbers& more) {
   all->insert(all->end(), more.begin(), more.end());
 }
 
-float NumberAt(int64_t row, int64_t column) { return static_cast<float>(row * 16 + column % 13); }
+float NumberAt(int64_t row, int64_t column) {
+  return static_cast<float>(row % 15 * 16 + column % 13);
+}
 
 // Writes this rank's columns of such numbers to `to`.
 void Write(Backend* backend, const Tensor& to, int64_t first_column, float factor = 1) {
@@ -138,7 +140,8 @@ TEST_CASE("cuda exchange: with the norm that follows, the bits of both one after
         Device& device = backend->device();
         RankExchange* exchange = backend->exchange();
         RankColumns columns = {.of_rank = {}, .rank = rank};
-        for (int r = 0; r < size; ++r) columns.of_rank.push_back({r * kWidth / size, kWidth / size});
+        for (int r = 0; r < size; ++r)
+          columns.of_rank.push_back({r * kWidth / size, kWidth / size});
         Numbers weights(kWidth);
         for (size_t i = 0; i < weights.size(); ++i) weights[i] = 0.5f + static_cast<float>(i % 7);
         const OwnedTensor weight =
