@@ -134,7 +134,8 @@ class TurnedStacks final : public Weights {
     return WeightTensor(Tensor(nullptr, DType::kF32, {rows, columns}), std::move(memory));
   }
   bool Has(std::string_view name) const override {
-    return name.ends_with(".experts.gate_up_proj") || apart_->Has(name);
+    if (name.find(".experts.") != std::string_view::npos) return name.ends_with(".gate_up_proj");
+    return apart_->Has(name);
   }
 
  private:
