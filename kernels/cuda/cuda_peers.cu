@@ -136,11 +136,12 @@ StatusOr<std::unique_ptr<CudaPeers>> CudaPeers::Map(CudaDevice* device,
   PeerAddress& own = all[static_cast<size_t>(rank)];
   own.pid = getpid();
   own.room = &peers->room_;
-  Status shared = CudaStatus(cudaGetDevice(&own.device), "reading the device's number");
-  if (shared.ok()) {
-    shared = CudaStatus(cudaIpcGetMemHandle(&own.handle, peers->room_->view().data),
-                        "sharing memory between devices");
-  }
+  const auto share = [&]() -> Status {
+    RETURN_IF_ERROR(CudaStatus(cudaGetDevice(&own.device), "reading the device's number"));
+    return CudaStatus(cudaIpcGetMemHandle(&own.handle, peers->room_->view().data),
+                      "sharing memory between devices");
+  };
+  const Status shared = share();
   static_assert(sizeof(PeerAddress) % 4 == 0);
   const Tensor host(all.data(), DType::kI32, {size, int64_t{sizeof(PeerAddress)} / 4});
   ASSIGN_OR_RETURN(const OwnedTensor addresses,
@@ -148,11 +149,15 @@ StatusOr<std::unique_ptr<CudaPeers>> CudaPeers::Map(CudaDevice* device,
   device->CopyIn(addresses, host);
   communicator->AllGather(addresses);
   device->CopyOut(host, addresses);
-  for (int r = 0; r < size; ++r) {
-    if (shared.ok()) shared = peers->MapRank(r, all[static_cast<size_t>(r)]);
-  }
+  const auto map_all = [&]() -> Status {
+    RETURN_IF_ERROR(shared);
+    for (int r = 0; r < size; ++r) {
+      RETURN_IF_ERROR(peers->MapRank(r, all[static_cast<size_t>(r)]));
+    }
+    return OkStatus();
+  };
   // All ranks go the same way; the sum is also where each has mapped what the others have.
-  float num_failed = shared.ok() ? 0 : 1;
+  float num_failed = map_all().ok() ? 0 : 1;
   const Tensor failed(&num_failed, DType::kF32, {1});
   ASSIGN_OR_RETURN(const OwnedTensor sum, device->Allocate(DType::kF32, {1}));
   device->CopyIn(sum, failed);
@@ -160,7 +165,7 @@ StatusOr<std::unique_ptr<CudaPeers>> CudaPeers::Map(CudaDevice* device,
   device->CopyOut(failed, sum);
   RETURN_IF_ERROR(communicator->status());
   if (num_failed > 0) peers = nullptr;
-  return peers;
+  return StatusOr<std::unique_ptr<CudaPeers>>(std::move(peers));  // nvcc does not move by itself
 }
 
 Status CudaPeers::MapRank(int rank, const PeerAddress& address) {
