@@ -127,12 +127,10 @@ StatusOr<Decoder::RopeTensors> Decoder::LoadRope(const LoadContext& context, con
                               std::to_string(positions));
   }
   constexpr int64_t kGrain = 1024;  // positions, some 0.1 to 1 ms
-  RopeTable table;
-  table.cos.resize(static_cast<size_t>(positions * (dim / 2)));
-  table.sin.resize(table.cos.size());
-  context.backend.ParallelFor(positions, kGrain, [&](int64_t begin, int64_t end) {
-    FillRopeTable(rope, dim, positions, begin, end, &table);
-  });
+  RopeTable table =
+      MakeRopeTable(rope, dim, positions, [&](int64_t num_positions, RangeFunction fill) {
+        context.backend.ParallelFor(num_positions, kGrain, fill);
+      });
   const Tensor cos(table.cos.data(), DType::kF32, {positions, dim / 2});
   const Tensor sin(table.sin.data(), DType::kF32, {positions, dim / 2});
   Device& device = context.backend.device();

@@ -93,27 +93,25 @@ std::vector<float> RopeFrequencies(const RopeConfig& rope, int64_t head_dim,
   return frequencies;
 }
 
-RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions) {
-  RopeTable table;
-  table.cos.resize(static_cast<size_t>(max_positions * (head_dim / 2)));
-  table.sin.resize(table.cos.size());
-  FillRopeTable(rope, head_dim, max_positions, 0, max_positions, &table);
-  return table;
-}
-
-void FillRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions, int64_t begin,
-                   int64_t end, RopeTable* table) {
+RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions,
+                        BorrowedFunction<int64_t, RangeFunction> run) {
   const std::vector<float> frequencies = RopeFrequencies(rope, head_dim, max_positions);
   const double attention_factor = AttentionFactor(rope, max_positions);
-  size_t i = static_cast<size_t>(begin) * frequencies.size();
-  for (int64_t position = begin; position < end; ++position) {
-    for (const float frequency : frequencies) {
-      // The angle is rounded to float, as in the code that trained the models.
-      const float angle = static_cast<float>(position) * frequency;
-      table->cos[i] = static_cast<float>(std::cos(angle) * attention_factor);
-      table->sin[i++] = static_cast<float>(std::sin(angle) * attention_factor);
+  RopeTable table;
+  table.cos.resize(static_cast<size_t>(max_positions) * frequencies.size());
+  table.sin.resize(table.cos.size());
+  run(max_positions, [&](int64_t begin, int64_t end) {
+    size_t i = static_cast<size_t>(begin) * frequencies.size();
+    for (int64_t position = begin; position < end; ++position) {
+      for (const float frequency : frequencies) {
+        // The angle is rounded to float, as in the code that trained the models.
+        const float angle = static_cast<float>(position) * frequency;
+        table.cos[i] = static_cast<float>(std::cos(angle) * attention_factor);
+        table.sin[i++] = static_cast<float>(std::sin(angle) * attention_factor);
+      }
     }
-  }
+  });
+  return table;
 }
 
 std::vector<float> QueryScales(double beta, double length, int64_t shift, int64_t max_positions) {

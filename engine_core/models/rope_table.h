@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine_core/weights/model_config.h"
+#include "kernels/parallel.h"
 
 namespace tandem {
 
@@ -22,11 +23,9 @@ struct RopeTable {
   std::vector<float> cos;
   std::vector<float> sin;
 };
-RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions);
-
-// The rows [begin, end) of such a table, for threads that share the work.
-void FillRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions, int64_t begin,
-                   int64_t end, RopeTable* table);
+// run(n, fill) calls fill for ranges that make up [0, n), perhaps on several threads.
+RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions,
+                        BorrowedFunction<int64_t, RangeFunction> run);
 
 // By how much queries grow with their position p: 1 + beta ln(1 + floor((p + shift) / length)), for
 // each position.

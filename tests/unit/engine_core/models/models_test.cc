@@ -293,6 +293,11 @@ TEST_CASE("models: dynamic rope is refused beyond the trained length") {
              Contains("dynamic") && Contains("63") && Contains("--max-model-len"));
 }
 
+RopeTable TableOf(const RopeConfig& rope, int64_t head_dim, int64_t max_positions) {
+  return MakeRopeTable(rope, head_dim, max_positions,
+                       [](int64_t n, RangeFunction fill) { fill(0, n); });
+}
+
 TEST_CASE("rope table: longrope uses its long list when requests may exceed the original context") {
   RopeConfig rope;
   rope.type = RopeType::kLongRope;
@@ -306,10 +311,10 @@ TEST_CASE("rope table: longrope uses its long list when requests may exceed the 
   CHECK(fits[1] == Approx(plain[1] / 2));
   CHECK(outgrows[0] == Approx(plain[0] / 4));
   CHECK(outgrows[1] == Approx(plain[1] / 8));
-  CHECK(MakeRopeTable(rope, 4, 65).cos[0] == 1.5f);
+  CHECK(TableOf(rope, 4, 65).cos[0] == 1.5f);
   rope.long_attention_factor = 1.25;
-  CHECK(MakeRopeTable(rope, 4, 65).cos[0] == 1.25f);
-  CHECK(MakeRopeTable(rope, 4, 64).cos[0] == 1.5f);
+  CHECK(TableOf(rope, 4, 65).cos[0] == 1.25f);
+  CHECK(TableOf(rope, 4, 64).cos[0] == 1.5f);
 }
 
 TEST_CASE("rope table: proportional turns the first part of the pairs alone") {
@@ -325,7 +330,7 @@ TEST_CASE("rope table: proportional turns the first part of the pairs alone") {
 
 TEST_CASE("rope table: unscaled angles") {
   const RopeConfig rope;
-  const RopeTable table = MakeRopeTable(rope, 4, 3);
+  const RopeTable table = TableOf(rope, 4, 3);
   REQUIRE(table.cos.size() == 6);
   CHECK(table.cos[0] == 1.0f);
   CHECK(table.sin[0] == 0.0f);
@@ -337,11 +342,11 @@ TEST_CASE("rope table: parts have the bits of the whole") {
   RopeConfig rope;
   rope.type = RopeType::kLinear;
   rope.factor = 3;
-  const RopeTable whole = MakeRopeTable(rope, 6, 50);
-  RopeTable parts = {std::vector<float>(150), std::vector<float>(150)};
-  for (const auto& [begin, end] : {std::pair{17, 50}, std::pair{0, 17}}) {
-    FillRopeTable(rope, 6, 50, begin, end, &parts);
-  }
+  const RopeTable whole = TableOf(rope, 6, 50);
+  const RopeTable parts = MakeRopeTable(rope, 6, 50, [](int64_t n, RangeFunction fill) {
+    fill(17, n);
+    fill(0, 17);
+  });
   CHECK(parts.cos == whole.cos);
   CHECK(parts.sin == whole.sin);
 }
@@ -366,7 +371,7 @@ TEST_CASE("rope table: yarn keeps the first pairs, interpolates the last, scales
   const auto plain = RopeFrequencies(RopeConfig(), 16, 64), scaled = RopeFrequencies(rope, 16, 64);
   CHECK(scaled.front() == plain.front());
   CHECK(scaled.back() == Approx(plain.back() / 4));
-  CHECK(MakeRopeTable(rope, 16, 1).cos[0] == 1.25f);
+  CHECK(TableOf(rope, 16, 1).cos[0] == 1.25f);
 }
 
 }  // namespace
