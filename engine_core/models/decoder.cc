@@ -353,9 +353,7 @@ Tensor Decoder::Normed() {
 
 void Decoder::Multiply(const Tensor& out, const Tensor& x, const LinearLayer& layer,
                        LinearEpilogue epilogue) {
-  const AdapterRows adapters = adapters_.Pick(layer.adapter_site);
-  if (adapters.empty()) return ops_->Linear(out, x, *layer.weight, layer.bias, epilogue);
-  ops_->AdaptedLinear(out, x, *layer.weight, layer.bias, epilogue, adapters);
+  MultiplyBy(layer, out, x, epilogue, &adapters_, ops_);
 }
 
 void Decoder::MultiplyNormed(const Tensor& out, const LinearLayer& layer, LinearEpilogue epilogue) {

@@ -119,18 +119,11 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   if (shape_.latent_size == 0) return Mix(layer, residual, normed, router_input, adapters);
   const Tensor latent = latent_.view().Rows(0, normed.rows());
   const Tensor sums = sums_.view().Rows(0, normed.rows());
-  Multiply(latent, normed, layer.to_latent, LinearEpilogue::kStore, adapters);
+  MultiplyBy(layer.to_latent, latent, normed, LinearEpilogue::kStore, adapters, ops_);
   ops_->Convert(sums, zeros_.view().Rows(0, normed.rows()));
   Mix(layer, sums, latent, router_input, adapters);
   ops_->Convert(latent, sums);
-  Multiply(residual, latent, layer.from_latent, LinearEpilogue::kAddResidual, adapters);
-}
-
-void ExpertMixer::Multiply(const Tensor& out, const Tensor& x, const LinearLayer& layer,
-                           LinearEpilogue epilogue, AdapterPicker* adapters) {
-  const AdapterRows rows = adapters->Pick(layer.adapter_site);
-  if (rows.empty()) return ops_->Linear(out, x, *layer.weight, layer.bias, epilogue);
-  ops_->AdaptedLinear(out, x, *layer.weight, layer.bias, epilogue, rows);
+  MultiplyBy(layer.from_latent, residual, latent, LinearEpilogue::kAddResidual, adapters, ops_);
 }
 
 void ExpertMixer::Mix(const MoeLayer& layer, const Tensor& residual, const Tensor& x,
@@ -139,7 +132,7 @@ void ExpertMixer::Mix(const MoeLayer& layer, const Tensor& residual, const Tenso
   const Tensor logits = logits_.view().Rows(0, num_tokens);
   const Tensor ids = ids_.view().Rows(0, num_tokens);
   const Tensor weights = weights_.view().Rows(0, num_tokens);
-  Multiply(logits, router_input, layer.router, LinearEpilogue::kStore, adapters);
+  MultiplyBy(layer.router, logits, router_input, LinearEpilogue::kStore, adapters, ops_);
   RouteOptions routing = shape_.routing;
   routing.bias = layer.router_bias;
   routing.expert_scale = layer.expert_scale;

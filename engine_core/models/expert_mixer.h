@@ -72,9 +72,6 @@ class ExpertMixer {
   // residual += the mixture of x, the residual and x as wide as experts are.
   void Mix(const MoeLayer& layer, const Tensor& residual, const Tensor& x,
            const Tensor& router_input, AdapterPicker* adapters);
-  // out = layer(x).
-  void Multiply(const Tensor& out, const Tensor& x, const LinearLayer& layer,
-                LinearEpilogue epilogue, AdapterPicker* adapters);
   // The pairs of a step of num_tokens.
   ExpertPairs Pairs(int64_t num_tokens) const;
   // Those of the rank's experts, which count from 0 there.

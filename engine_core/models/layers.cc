@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine_core/models/adapter_weights.h"
 #include "engine_core/models/load_packed.h"
 
 namespace tandem {
@@ -72,6 +73,13 @@ StatusOr<OwnedTensor> LoadEach(const LoadContext& context, const std::string& na
 }
 
 }  // namespace
+
+void MultiplyBy(const LinearLayer& layer, const Tensor& out, const Tensor& x,
+                LinearEpilogue epilogue, AdapterPicker* adapters, Ops* ops) {
+  const AdapterRows rows = adapters->Pick(layer.adapter_site);
+  if (rows.empty()) return ops->Linear(out, x, *layer.weight, layer.bias, epilogue);
+  ops->AdaptedLinear(out, x, *layer.weight, layer.bias, epilogue, rows);
+}
 
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const StoredMatrix> blocks,
                                  const LinearOptions& options) {

@@ -15,11 +15,17 @@
 
 namespace tandem {
 
+class AdapterPicker;
+
 struct LinearLayer {
   std::unique_ptr<PackedMatrix> weight;
   OwnedTensor bias;  // empty view: none
   int adapter_site = kNoAdapterSite;
 };
+
+// out = layer(x), with what the step's adapters add.
+void MultiplyBy(const LinearLayer& layer, const Tensor& out, const Tensor& x,
+                LinearEpilogue epilogue, AdapterPicker* adapters, Ops* ops);
 
 // Whether, and as what, adapters may change a matrix.
 enum class AdaptedAs { kLinear, kEmbedding, kNothing };
