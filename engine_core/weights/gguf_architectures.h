@@ -44,6 +44,7 @@ struct GgufArchitecture {
   bool has_qkv_bias = false;  // biases of q, k and v alone, which its loader knows
   float norm_offset = 0;      // was added to the weights of norms
   bool has_latents = false;   // latent attention
+  bool is_uneven = false;     // layers of two kinds, with heads and angles of their own sizes
   RecurrentKind states = RecurrentKind::kNone;
   std::span<const GgufKey> keys = {};  // beside those of all
   // A JSON object: keys of config.json that the file has no keys for.

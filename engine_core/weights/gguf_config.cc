@@ -307,8 +307,8 @@ StatusOr<std::string> GgufConfigJson(const GgufFile& file) {
   RETURN_IF_ERROR(architecture->has_latents ? AddLatents(metadata, prefix, &config)
                                             : AddHeads(metadata, prefix, &config));
   RETURN_IF_ERROR(AddLayers(file, *architecture, &config));
-  RETURN_IF_ERROR(architecture->name == "gemma4" ? AddTwoRopes(file, &config)
-                                                 : AddRope(file, prefix, &config));
+  RETURN_IF_ERROR(architecture->is_uneven ? AddTwoRopes(file, &config)
+                                          : AddRope(file, prefix, &config));
   AddScoreScale(*architecture, &config);
   const GgufTensor* const embedding = file.Find("token_embd.weight");
   if (embedding == nullptr) return NotFoundError("tensor token_embd.weight is missing");

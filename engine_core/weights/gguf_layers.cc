@@ -154,7 +154,7 @@ Status AddLayers(const GgufFile& file, const GgufArchitecture& architecture, Jso
   RETURN_IF_ERROR(AddCount(file.metadata(), prefix, config));
   AddKinds(file, architecture.states, config);
   RETURN_IF_ERROR(AddStates(file, prefix, architecture.states, config));
-  return architecture.name == "gemma4" ? AddUneven(file, prefix, config) : OkStatus();
+  return architecture.is_uneven ? AddUneven(file, prefix, config) : OkStatus();
 }
 
 }  // namespace tandem
