@@ -3,7 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstring>
+#include <span>
 #include <vector>
 
 #include "kernels/cuda/cuda_peers.h"
@@ -89,6 +89,12 @@ __global__ void GatherNormedKernel(Peers peers, Rows<uint4> rows, Out* out, int6
   __syncthreads();
   RmsNormRow<kThreads>(out + blockIdx.x * out_stride, x + blockIdx.x * x_stride, weight, epsilon,
                        hidden);
+}
+
+Peers PeersOf(std::span<Room* const, kMaxDeviceRanks> rooms, int rank, int size) {
+  Peers peers = {.rooms = {}, .rank = rank, .size = size};
+  std::ranges::copy(rooms, peers.rooms);
+  return peers;
 }
 
 int64_t RoomRowBytes(const Tensor& x, const RankColumns& columns) {
@@ -202,8 +208,7 @@ bool CudaPeers::Takes(const Tensor& x, const RankColumns& columns) {
 bool CudaPeers::Norms(const Tensor& x, const RankColumns& columns) { return IsWide(x, columns); }
 
 void CudaPeers::Gather(const Tensor& x, const Tensor& part, const RankColumns& columns) {
-  Peers peers = {.rooms = {}, .rank = rank_, .size = size_};
-  std::ranges::copy(rooms_, peers.rooms);
+  const Peers peers = PeersOf(rooms_, rank_, size_);
   const auto launch = [&]<class T>(const Rows<T>& rows) {
     Launch(device_->queue(), static_cast<unsigned>(x.rows()), kThreads, GatherRowsKernel<T>, peers,
            rows);
@@ -215,8 +220,7 @@ void CudaPeers::Gather(const Tensor& x, const Tensor& part, const RankColumns& c
 
 void CudaPeers::GatherNormed(const Tensor& x, const Tensor& part, const RankColumns& columns,
                              const ExchangeNorm& norm) {
-  Peers peers = {.rooms = {}, .rank = rank_, .size = size_};
-  std::ranges::copy(rooms_, peers.rooms);
+  const Peers peers = PeersOf(rooms_, rank_, size_);
   CHECK(HasRowsOf16Bytes(part)) << part;
   const Rows<uint4> rows = RowsOf<uint4>(x, part, columns);
   WithTypes(norm.out, x, [&]<class Out, class X>(Out* out, const X* x_data) {
