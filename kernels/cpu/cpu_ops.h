@@ -56,6 +56,11 @@ class CpuOps final : public Ops {
   // Runs function over [0, num_items), where an item takes about `item_ns` nanoseconds of one
   // thread, in chunks that take longer than claiming them.
   void ForEach(int64_t num_items, int64_t item_ns, ThreadRangeFunction function);
+  // Calls run(sequence, piece) for each piece of each sequence, of about `piece_ns` nanoseconds. A
+  // sequence that goes on from a state that this step leaves comes after it.
+  template <class Run>
+  void ForEachPiece(const AttentionPlan& plan, int block_size, int64_t pieces, int64_t piece_ns,
+                    const Run& run);
 
   // A thread's own scratch of at least this many floats; it only grows.
   float* Scratch(int thread, int64_t floats);

@@ -18,15 +18,16 @@ int64_t TokensPerSequence(const AttentionPlan& plan) {
   return (plan.num_tokens() + num_sequences - 1) / num_sequences;
 }
 
-// Calls for_each(n, function over a part of [0, n)), which calls run(sequence, piece) for each
-// piece of each sequence.
-template <class ForEach, class Run>
-void RunPieces(const AttentionPlan& plan, int block_size, int64_t pieces, const ForEach& for_each,
-               const Run& run) {
+}  // namespace
+
+template <class Run>
+void CpuOps::ForEachPiece(const AttentionPlan& plan, int block_size, int64_t pieces,
+                          int64_t piece_ns, const Run& run) {
   const auto sequences = plan.sequences();
   for (size_t begin = 0; begin < sequences.size();) {
     const size_t end = EndOfIndependent(sequences, begin, block_size);
-    for_each(static_cast<int64_t>(end - begin) * pieces, [&](int64_t first, int64_t last, int) {
+    const auto num_pieces = static_cast<int64_t>(end - begin) * pieces;
+    ForEach(num_pieces, piece_ns, [&](int64_t first, int64_t last, int) {
       for (int64_t i = first; i < last; ++i) {
         run(sequences[begin + static_cast<size_t>(i / pieces)], i % pieces);
       }
@@ -35,20 +36,16 @@ void RunPieces(const AttentionPlan& plan, int block_size, int64_t pieces, const 
   }
 }
 
-}  // namespace
-
 void CpuOps::DoConvolve(const Tensor& out, const Tensor& x, const ConvOptions& options,
                         const StatePart& state, const AttentionPlan& plan) {
   const int64_t channels = x.shape[1], parts = (channels + kChannels - 1) / kChannels;
   const int64_t cost = TokensPerSequence(plan) * kChannels;
-  RunPieces(
-      plan, state.kv.block_size, parts,
-      [&](int64_t n, const auto& part) { ForEach(n, cost, part); },
-      [&](const BatchSequence& sequence, int64_t piece) {
-        const int64_t first = piece * kChannels;
-        ConvolveRun(out, x, options, RunOf(sequence, state.kv, state.offset), first,
-                    std::min(kChannels, channels - first));
-      });
+  ForEachPiece(plan, state.kv.block_size, parts, cost,
+               [&](const BatchSequence& sequence, int64_t piece) {
+                 const int64_t first = piece * kChannels;
+                 ConvolveRun(out, x, options, RunOf(sequence, state.kv, state.offset), first,
+                             std::min(kChannels, channels - first));
+               });
 }
 
 void CpuOps::DoDeltaRule(const Tensor& out, const Tensor& qkv, const Tensor& gates,
@@ -56,12 +53,10 @@ void CpuOps::DoDeltaRule(const Tensor& out, const Tensor& qkv, const Tensor& gat
                          const AttentionPlan& plan) {
   const int64_t heads = options.num_value_heads;
   const int64_t cost = TokensPerSequence(plan) * options.key_dim * options.value_dim / 4;
-  RunPieces(
-      plan, state.kv.block_size, heads,
-      [&](int64_t n, const auto& part) { ForEach(n, cost, part); },
-      [&](const BatchSequence& sequence, int64_t head) {
-        DeltaRun(out, qkv, gates, options, RunOf(sequence, state.kv, state.offset), head);
-      });
+  ForEachPiece(plan, state.kv.block_size, heads, cost,
+               [&](const BatchSequence& sequence, int64_t head) {
+                 DeltaRun(out, qkv, gates, options, RunOf(sequence, state.kv, state.offset), head);
+               });
 }
 
 void CpuOps::DoStateScan(const Tensor& out, const Tensor& xbc, const Tensor& dt,
@@ -69,12 +64,10 @@ void CpuOps::DoStateScan(const Tensor& out, const Tensor& xbc, const Tensor& dt,
                          const AttentionPlan& plan) {
   const int64_t heads = options.num_heads;
   const int64_t cost = TokensPerSequence(plan) * options.head_dim * options.state_dim / 4;
-  RunPieces(
-      plan, state.kv.block_size, heads,
-      [&](int64_t n, const auto& part) { ForEach(n, cost, part); },
-      [&](const BatchSequence& sequence, int64_t head) {
-        ScanRun(out, xbc, dt, options, RunOf(sequence, state.kv, state.offset), head);
-      });
+  ForEachPiece(plan, state.kv.block_size, heads, cost,
+               [&](const BatchSequence& sequence, int64_t head) {
+                 ScanRun(out, xbc, dt, options, RunOf(sequence, state.kv, state.offset), head);
+               });
 }
 
 void CpuOps::DoSelectiveScan(const Tensor& out, const Tensor& x, const Tensor& dt, const Tensor& bc,
@@ -82,14 +75,12 @@ void CpuOps::DoSelectiveScan(const Tensor& out, const Tensor& x, const Tensor& d
                              const AttentionPlan& plan) {
   const int64_t channels = x.shape[1], parts = (channels + kChannels - 1) / kChannels;
   const int64_t cost = TokensPerSequence(plan) * kChannels * options.a.rows();
-  RunPieces(
-      plan, state.kv.block_size, parts,
-      [&](int64_t n, const auto& part) { ForEach(n, cost, part); },
-      [&](const BatchSequence& sequence, int64_t piece) {
-        const int64_t first = piece * kChannels;
-        SelectRun(out, x, dt, bc, options, RunOf(sequence, state.kv, state.offset), first,
-                  std::min(kChannels, channels - first));
-      });
+  ForEachPiece(plan, state.kv.block_size, parts, cost,
+               [&](const BatchSequence& sequence, int64_t piece) {
+                 const int64_t first = piece * kChannels;
+                 SelectRun(out, x, dt, bc, options, RunOf(sequence, state.kv, state.offset), first,
+                           std::min(kChannels, channels - first));
+               });
 }
 
 void CpuOps::DoGatedNorm(const Tensor& out, const Tensor& x, const Tensor& gate,
