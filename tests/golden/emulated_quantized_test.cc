@@ -26,7 +26,9 @@ TEST_CASE("CUDA: logits of quantized checkpoints in codes") {
     const std::string model = is_gguf ? folder + "/model.gguf" : folder;
     const GoldenLogits logits(folder);
     double worst = 0, allowed = 0;
-    for (const json& prompt : ReadGoldens(folder)["prompts"]) {
+    const json goldens = ReadGoldens(folder);
+    REQUIRE(!goldens["prompts"].empty());
+    for (const json& prompt : goldens["prompts"]) {
       const auto backend = MakeEmulatedCudaBackend({.num_threads = 1}).value();
       const auto rows =
           AllLogits(ReadModelConfig(model), model, 256, backend.get(),

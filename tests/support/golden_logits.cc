@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <map>
 
 #include "engine_core/executor/model_runner.h"
@@ -107,10 +108,12 @@ std::vector<std::vector<float>> AllLogits(const ModelConfig& config, Weights* we
 
   std::vector<int32_t> ids = prompt, blocks;
   for (int32_t b = 0; b < num_blocks; ++b) blocks.push_back(num_blocks - b);  // descending
-  const OneRequest request(static_cast<int32_t>(count), kBlockSize, blocks);
+  const OneRequest request(static_cast<int32_t>(count), kBlockSize, blocks, &backend->device());
+  const OwnedTensor token_ids =
+      backend->device().Upload(Tensor(ids.data(), DType::kI32, {count}), DType::kI32).value();
   const auto plan = backend->MakeAttentionPlan(AttentionShapeOf(config), count, 1).value();
   plan->Fill(request.batch());
-  (*loaded)->Forward({.token_ids = Tensor(ids.data(), DType::kI32, {count}),
+  (*loaded)->Forward({.token_ids = token_ids,
                       .plan = plan.get(),
                       .kv_cache = cache->get(),
                       .adapters = adapter_of ? &step_adapters : nullptr});
@@ -119,8 +122,9 @@ std::vector<std::vector<float>> AllLogits(const ModelConfig& config, Weights* we
   (*loaded)->Logits(*logits, request.batch().positions);
   std::vector<std::vector<float>> rows;
   for (int64_t i = 0; i < count; ++i) {
-    const float* row = logits->view().Row<float>(i);
-    rows.emplace_back(row, row + config.vocab_size);
+    std::vector<float>& row = rows.emplace_back(static_cast<size_t>(config.vocab_size));
+    backend->device().CopyOut(Tensor(row.data(), DType::kF32, {1, config.vocab_size}),
+                              logits->view().Rows(i, 1));
   }
   return rows;
 }
@@ -128,7 +132,9 @@ std::vector<std::vector<float>> AllLogits(const ModelConfig& config, Weights* we
 double MaxDifference(const std::vector<float>& a, const float* b) {
   double worst = 0;
   for (size_t i = 0; i < a.size(); ++i) {
-    worst = std::max(worst, std::abs(static_cast<double>(a[i]) - b[i]));
+    const double difference = std::abs(static_cast<double>(a[i]) - b[i]);
+    if (std::isnan(difference)) return std::numeric_limits<double>::infinity();
+    worst = std::max(worst, difference);
   }
   return worst;
 }

@@ -57,6 +57,7 @@ std::vector<std::vector<float>> AllLogits(const ModelConfig& config, Weights* we
                                           KvFormat kv_format = KvFormat::kCompute,
                                           const AdapterOf& adapter_of = {});
 
+// Infinity if one of the numbers is NaN.
 double MaxDifference(const std::vector<float>& a, const float* b);
 
 }  // namespace tandem

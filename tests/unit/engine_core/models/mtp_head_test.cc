@@ -140,6 +140,7 @@ void CheckNear(const Tensor& got, const Tensor& expected) {
   double worst = 0, largest = 0;
   for (int64_t i = 0; i < got.NumElements(); ++i) {
     const double value = expected.Data<float>()[i];
+    REQUIRE(std::isfinite(got.Data<float>()[i]));
     worst = std::max(worst, std::abs(got.Data<float>()[i] - value));
     largest = std::max(largest, std::abs(value));
   }
