@@ -1,33 +1,46 @@
 #!/bin/bash
-# Checks the cuda backend on a machine with a GPU: the build there, every op against the reference,
-# golden models, graphs against eager steps, the served pair, then figures. Writes check.json, table.txt
-# and logs.txt to build/gpu-check, and to $OUT if set, after each part. Takes under 8 minutes even if
+# Checks the cuda backend on a machine with a GPU: every op against the reference, golden models,
+# graphs against eager steps, the served pair, then figures. Writes check.json, table.txt and logs.txt
+# to build/gpu-check, and to $OUT if set, after each part. Takes under 8 minutes, or SECONDS, even if
 # something hangs: each part has a limit of its own, and none runs past the total.
 #
-#   tests/gpu/check.sh --pack      where the project builds: makes build/gpu-pack, one archive of the
-#                                  headers and libraries that the build needs (tests/gpu/pack.py)
-#   tests/gpu/check.sh             where the GPU is, with build/gpu-pack in the working tree
-#   tests/gpu/check.sh --dry-run   anywhere, with build/gpu-pack: the same on an emulated device, tiny
+#   tests/gpu/check.sh --pack [--programs [MODEL ...]]
+#                                  where the project builds: makes build/gpu-pack, one archive of the
+#                                  programs, and of what it takes to build them (tests/gpu/pack.py)
+#   tests/gpu/check.sh [--seconds SECONDS] [PART ...]
+#                                  where the GPU is, with build/gpu-pack in the working tree; PART is
+#                                  cases, serve, profile, torch, a tool of compute-sanitizer
+#                                  (memcheck) or what gpu_figures_cuda measures
+#   tests/gpu/check.sh --build     the same with programs that are built there
+#   tests/gpu/check.sh --dry-run   anywhere, with build/gpu-pack: on an emulated device, tiny
 #
-# Nothing is fetched. The second form needs nvcc, a C++ compiler, CMake, ninja or make, and python3; if
-# the build fails, it reports that and runs the packed programs. PyTorch, if python3 has it, runs the
+# Nothing is fetched. Programs are built only if asked for, or if the packed ones do not start: that
+# needs nvcc, a C++ compiler, CMake, ninja or make. All need python3; PyTorch, if it is there, runs the
 # same shapes for comparison. Exit status 1: a part failed.
 set -u
 cd "$(dirname "$0")/../.."
-archive=build/gpu-pack/files.tar.xz
+archive=${TANDEM_GPU_PACK:-build/gpu-pack}/files.tar.xz
 out=build/gpu-check
-case ${1:-run} in
-  --pack) exec python3 tests/gpu/pack.py ;;
-  --dry-run) device=emulated slowness=10 ;;  # on a machine with other load
-  run) device=cuda slowness=1 ;;
-  *) sed -n '2,15s/^# \{0,1\}//p' "$0"; exit 2 ;;
-esac
+device=cuda slowness=1 builds=no total=470 parts=()
+while [ $# -gt 0 ]; do
+  case $1 in
+    --pack) shift; exec python3 tests/gpu/pack.py "$@" ;;
+    --dry-run) device=emulated slowness=10 builds=yes ;;  # on a machine with other load
+    --build) builds=yes ;;
+    --seconds) total=$2; shift ;;
+    [a-z0-9]*) parts+=("$1") ;;
+    *) sed -n '2,23s/^# \{0,1\}//p' "$0"; exit 2 ;;
+  esac
+  shift
+done
+[ ${#parts[@]} -gt 0 ] || parts=(cases serve attention products 0.6b 8b 8b-int4 1b torch)
 [ -f "$archive" ] || { echo "there is no $archive: run tests/gpu/check.sh --pack where the project builds"; exit 2; }
 # Keeps what an earlier call has built.
 pack=$out/pack
 rm -rf "$out"/{*.*,bin,lib,pack} && mkdir -p "$out"/{bin,build,lib,pack}
 tar -C "$pack" -xJf "$archive" || python3 -m tarfile -e "$archive" "$pack" || exit 1
-cp -a "$pack/_deps" "$out/build/" || exit 1
+[ ! -d "$pack/_deps" ] || cp -a "$pack/_deps" "$out/build/" || exit 1
+[ ! -d "$pack/goldens" ] || export TANDEM_GOLDENS=$PWD/$pack/goldens
 failed=0
 : >"$out/verdicts.txt"
 
@@ -59,7 +72,7 @@ EOF
 
 # run NAME SECONDS LOG COMMAND …: its output to the log, its verdict to the table.
 run() {
-  local name=$1 limit=$(($2 * slowness)) left=$((470 * slowness - SECONDS)) log=$out/$3.log rc from=$SECONDS
+  local name=$1 limit=$(($2 * slowness)) left=$((total * slowness - SECONDS)) log=$out/$3.log rc from=$SECONDS
   shift 3
   echo "== $name"
   [ $left -gt 0 ] || left=1
@@ -71,14 +84,6 @@ run() {
   deliver
   return $rc
 }
-
-attempts=("packed own" "packed packed")
-if run "the build" 200 build tests/gpu/build.sh "$PWD/$out/build" $device "$PWD/$pack/usr"; then
-  attempts=("built own" "${attempts[@]}")
-  ln -s "$PWD/$out"/build/{bin/tandem*,gpu/gpu_*} "$out/bin/"
-else
-  echo "FAILED build: ran the packed programs" | tee -a "$out/verdicts.txt"
-fi
 
 # cuBLASLt and NCCL are opened by name, from PyTorch's or the toolkit's folders.
 nvidia=$(python3 -c 'import os, nvidia, glob
@@ -99,55 +104,77 @@ start() {
 libc=$PWD/$pack/libc bin='' loader=''
 export -f start
 export bin libc libraries loader paths
-for attempt in "${attempts[@]}"; do
-  read -r programs loader <<<"$attempt"
+# try WHICH LOADER: whether the built or the packed programs start so.
+try() {
+  loader=$2
   bin=$PWD/$pack/bin
-  [ "$programs" = packed ] || bin=$PWD/$out/bin
-  log=$out/probe-$programs-$loader.log
-  timeout 40 bash -c 'start "$@"' - "$bin/gpu_figures_$device" --probe >"$log" 2>&1 && break
-  echo "FAILED start of the $programs programs with the $loader C library: $(tail -n 1 "$log")" | tee -a "$out/verdicts.txt"
-  failed=1
-  programs=none
-done
-if [ "$programs" = none ]; then
+  [ "$1" = packed ] || bin=$PWD/$out/bin
+  local log=$out/probe-$1-$loader.log
+  if timeout 40 bash -c 'start "$@"' - "$bin/gpu_figures_$device" --probe >"$log" 2>&1; then
+    echo "the $1 programs with the $loader C library: $(tail -n 1 "$log")" | tee -a "$out/verdicts.txt"
+  else
+    echo "FAILED start of the $1 programs with the $loader C library: $(tail -n 1 "$log")" | tee -a "$out/verdicts.txt"
+    return 1
+  fi
+}
+build() {
+  [ -d "$pack/_deps" ] || { echo "the pack has only programs"; return 1; }
+  run "the build" 200 build tests/gpu/build.sh "$PWD/$out/build" $device "$PWD/$pack/usr" &&
+    ln -s "$PWD/$out"/build/{bin/tandem*,bench/stream_load,gpu/gpu_*} "$out/bin/" && try built own
+}
+starts=no
+if [ $builds = yes ]; then
+  build && starts=yes
+else
+  { try packed own || build || try packed packed; } && starts=yes
+fi
+if [ $starts = no ]; then
   echo "no program starts here, or there is no device:"; cat "$out"/probe-*.log
   deliver
   exit 1
 fi
-echo "the $programs programs with the $loader C library: $(tail -n 1 "$log")" | tee -a "$out/verdicts.txt"
 [ $device = emulated ] || nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader
 
-run "ops against the reference" 60 kernels start "$bin/gpu_kernels_$device"
-run "golden models, graphs against eager steps" 45 golden start "$bin/gpu_golden_$device"
-if [ $device = emulated ]; then
-  run "figures" 70 figures-tiny start "$bin/gpu_figures_emulated" --tiny --json="$out/figures-tiny.json" attention products tiny tiny-int4
-else
-  run "attention alone, by each backend" 30 figures-attention start "$bin/gpu_figures_cuda" --json="$out/figures-attention.json" attention
-  run "products with matrices in codes" 30 figures-products start "$bin/gpu_figures_cuda" --json="$out/figures-products.json" products
-  for shape in 0.6b 8b 8b-int4 1b; do
-    run "figures of $shape" 70 "figures-$shape" start "$bin/gpu_figures_cuda" --json="$out/figures-$shape.json" $shape
-  done
-fi
+python=(start python3) prefix=''
+[ "$loader" = own ] || { python=(python3) prefix="$(echo "$libc"/ld-linux-*) --library-path $libc:$libraries:$paths"; }
 export TANDEM_BIN_DIR=$bin
-if [ $loader != own ]; then
-  echo "skipped  the served pair: its programs start each other with the machine's own C library" | tee -a "$out/verdicts.txt"
-elif [ $device = emulated ]; then
-  run "the served pair, on the cpu" 60 serve start python3 tests/gpu/serve.py --device cpu --streams 4 --tokens 20
-  run "the pair with two ranks, on the cpu" 60 serve-ranks start python3 tests/gpu/serve.py --device cpu --streams 4 --tokens 20 --ranks 2
-else
-  run "the served pair" 50 serve start python3 tests/gpu/serve.py
-  if [ "$(nvidia-smi -L | wc -l)" -ge 2 ]; then
-    run "the pair with two devices" 60 serve-ranks start python3 tests/gpu/serve.py --ranks 2
-  else
-    echo "skipped  the pair with two devices: there is one" | tee -a "$out/verdicts.txt"
-  fi
-fi
-if python3 -c 'import torch' 2>/dev/null; then
-  tiny=(); [ $device = emulated ] && tiny=(--tiny)
-  run "the PyTorch loop" 65 torch python3 tests/gpu/torch_loop.py "${tiny[@]}" --json "$out/torch.json"
-else
-  echo "skipped  the PyTorch loop: there is no PyTorch" | tee -a "$out/verdicts.txt"
-fi
+for part in "${parts[@]}"; do
+  case $part in
+    cases)
+      seconds=$((150 * slowness < total * slowness - SECONDS - 5 ? 150 * slowness : total * slowness - SECONDS - 5))
+      run "ops and whole models, case by case" 155 cases "${python[@]}" tests/gpu/cases.py --prefix "$prefix" \
+        --jobs "$(nproc)" --seconds $seconds --case-seconds $((60 * slowness)) "$bin"/gpu_{kernels,golden}_$device ;;
+    memcheck|racecheck|synccheck|initcheck)
+      run "ops by compute-sanitizer, $part" 75 $part "${python[@]}" tests/gpu/cases.py --prefix "$prefix" \
+        --sanitizer $part --jobs "$(nproc)" --seconds 70 "$bin"/gpu_kernels_$device ;;
+    serve)
+      flags=()
+      [ $device = cuda ] || flags=(--device cpu --streams 4 --tokens 20)
+      if [ "$loader" != own ]; then
+        echo "skipped  the served pair: its programs start each other with the machine's own C library" | tee -a "$out/verdicts.txt"
+        continue
+      fi
+      run "the served pair" 60 serve start python3 tests/gpu/serve.py "${flags[@]}"
+      if [ $device = emulated ] || [ "$(nvidia-smi -L | wc -l)" -ge 2 ]; then
+        run "the pair with two ranks" 60 serve-ranks start python3 tests/gpu/serve.py "${flags[@]}" --ranks 2
+      else
+        echo "skipped  the pair with two devices: there is one" | tee -a "$out/verdicts.txt"
+      fi ;;
+    profile)
+      run "time by kernel" 60 profile start python3 tests/gpu/profile.py "$bin/gpu_figures_$device" ;;
+    torch)
+      if python3 -c 'import torch' 2>/dev/null; then
+        tiny=(); [ $device = cuda ] || tiny=(--tiny)
+        run "the PyTorch loop" 65 torch python3 tests/gpu/torch_loop.py "${tiny[@]}" --json "$out/torch.json"
+      else
+        echo "skipped  the PyTorch loop: there is no PyTorch" | tee -a "$out/verdicts.txt"
+      fi ;;
+    *)
+      tiny=(); [ $device = cuda ] || tiny=(--tiny)
+      run "figures of $part" 70 "figures-$part" start "$bin/gpu_figures_$device" "${tiny[@]}" \
+        --json="$out/figures-$part.json" "$part" ;;
+  esac
+done
 cat "$out/verdicts.txt"
 echo "took $SECONDS s; $out/check.json, $out/table.txt"
 exit $failed

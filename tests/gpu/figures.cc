@@ -5,6 +5,10 @@
 //   gpu_figures_cuda --json=FILE [--tiny] SHAPE ...  0.6b, 1b, 8b, tiny, with -int4 or -int8 for
 //                                                    weights in codes; attention, products
 //
+//   gpu_figures_cuda --json=FILE --steps=BxT SHAPE   only a few eager steps of B requests with T
+//   new
+//                                                    tokens each, for a profiler
+//
 // Shares are of the ceilings measured in the same run: decode of the copy bandwidth, prefill of the
 // rate of a large product. Times are medians of steps on the host's clock, sampling included;
 // "device idle" is the time on the device's clock between the last op of a step and the first of
@@ -73,6 +77,8 @@ const ModelShape* FindShape(std::string_view name) {
 struct Options {
   std::string json;
   bool is_tiny = false;
+  int32_t profiled_requests = 0;  // 0: figures are wanted
+  int32_t profiled_tokens = 0;
   std::vector<std::string> shapes;
 };
 
@@ -239,14 +245,18 @@ Bench MakeBench(const Options& options, const ModelShape& shape, const std::stri
   CHECK(runner.ok()) << runner.status().ToString();
   bench.runner = *std::move(runner);
   begin = Now();
-  CHECK(bench.runner->RunFirstSteps().ok());
-  report->Add(name + " first steps, of up to " +
-                  std::to_string(bench.limits.max_num_batched_tokens) + " tokens",
-              Now() - begin, "s");
+  const bool is_profiled = options.profiled_requests > 0;
+  if (!is_profiled) {
+    CHECK(bench.runner->RunFirstSteps().ok());
+    report->Add(name + " first steps, of up to " +
+                    std::to_string(bench.limits.max_num_batched_tokens) + " tokens",
+                Now() - begin, "s");
+  }
   while (!bench.runner->AllocateKvCache(bench.limits.num_blocks, bench.limits.max_model_len).ok()) {
     bench.limits.num_blocks /= 2;
     CHECK_GT(bench.limits.num_blocks, 1);
   }
+  if (is_profiled) return bench;
   begin = Now();
   const Status captured = bench.runner->CaptureGraphs();
   if (!captured.ok()) {
@@ -530,7 +540,22 @@ void MeasureProductsOfCodes(const Options& options, const Ceilings& ceilings, Re
   }
 }
 
+int RunProfiled(const Options& options) {
+  Report report(options.json);
+  for (const std::string& name : options.shapes) {
+    const ModelShape* shape = FindShape(ShapeOf(name));
+    CHECK(shape != nullptr) << "unknown shape " << name;
+    Bench bench = MakeBench(options, *shape, name, &report);
+    const bool is_decode = options.profiled_tokens == 1;
+    Steps steps(&bench, options.profiled_requests, is_decode ? 512 : options.profiled_tokens);
+    steps.Admit(options.profiled_tokens, 8);
+    if (is_decode) steps.Decode(2);
+  }
+  return 0;
+}
+
 int Run(const Options& options) {
+  if (options.profiled_requests > 0) return RunProfiled(options);
   Report report(options.json);
   const Ceilings ceilings = MeasureCeilings(options, &report);
   for (const std::string& name : options.shapes) {
@@ -570,6 +595,9 @@ int main(int argc, char** argv) {
       options.json = argument.substr(7);
     } else if (argument == "--probe") {
       return tandem::Probe();
+    } else if (std::sscanf(argument.c_str(), "--steps=%dx%d", &options.profiled_requests,
+                           &options.profiled_tokens) == 2) {
+      continue;
     } else if (argument == "--tiny") {
       options.is_tiny = true;
     } else if (!argument.starts_with("--")) {

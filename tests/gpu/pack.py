@@ -8,7 +8,12 @@ Runs where the project builds, on Debian, and needs no GPU. In the archive:
   _deps/  what CMake fetches: headers of msgpack and FlashInfer
   bin/    the programs, for a machine where the build fails
   libc/   their C and C++ libraries, for a machine whose own are too old
+
+With --programs, nothing for a build, but the named models of $TANDEM_GOLDENS/models2:
+
+  goldens/  what check.sh names TANDEM_GOLDENS there
 """
+import argparse
 import lzma
 import os
 import pathlib
@@ -23,8 +28,8 @@ BUILD = ROOT / "build/gpu-build"
 FILES = ROOT / "build/gpu-files"
 ARCHIVE = ROOT / "build/gpu-pack/files.tar.xz"
 LIMIT_MIB = 64  # of the working tree with the archive
-PROGRAMS = ["bin/tandem", "bin/tandem-frontend", "bin/tandem-media", "bin/tandem-engine-core"] + [
-    f"gpu/gpu_{name}_{device}" for device in ("cuda", "emulated") for name in ("kernels", "golden", "figures")]
+PROGRAMS = ["bin/tandem", "bin/tandem-frontend", "bin/tandem-media", "bin/tandem-engine-core", "bench/stream_load"] + [
+    f"gpu/gpu_{name}_cuda" for name in ("kernels", "golden", "figures")]
 INCLUDE = [pathlib.Path("/usr/include"), pathlib.Path("/usr/include/x86_64-linux-gnu")]
 C_LIBRARY = re.compile(r"(lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+)\.so|ld-linux)")
 
@@ -36,7 +41,7 @@ def output(*command):
 def build():
     log = BUILD.with_suffix(".log")
     with open(log, "w") as file:
-        if subprocess.run([ROOT / "tests/gpu/build.sh", BUILD, "cuda emulated"], stdout=file, stderr=file).returncode:
+        if subprocess.run([ROOT / "tests/gpu/build.sh", BUILD, "cuda"], stdout=file, stderr=file).returncode:
             sys.exit(f"the build failed, see {log}")
 
 
@@ -102,9 +107,18 @@ def copy_libraries(excluded):
             copy_library(pathlib.Path(name))
 
 
+def copy_goldens(models):
+    """Of the models what the golden texts need."""
+    source = pathlib.Path(os.environ["TANDEM_GOLDENS"]) / "models2"
+    for model in models:
+        shutil.copytree(source / model, FILES / "goldens/models2" / model,
+                        ignore=shutil.ignore_patterns("logits*", "tokenizer*"))
+    (FILES / "goldens/quantized").mkdir()  # read whole, if there
+
+
 def pack():
     """Writes the archive. The programs have much in common: the dictionary is as large as all."""
-    filters = [{"id": lzma.FILTER_LZMA2, "preset": 3, "dict_size": 128 << 20}]
+    filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 128 << 20}]
     with lzma.open(ARCHIVE, "w", filters=filters) as file, tarfile.open(fileobj=file, mode="w|") as archive:
         for path in sorted(FILES.iterdir()):
             archive.add(path, path.name)
@@ -117,6 +131,9 @@ def tree_bytes():
 
 
 def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--programs", nargs="*", metavar="MODEL")
+    models = parser.parse_args().programs
     build()
     shutil.rmtree(FILES, ignore_errors=True)
     for folder in "bin", "libc", "_deps/msgpack/usr", "usr/include":
@@ -126,11 +143,14 @@ def main():
         subprocess.run(["strip", "-o", FILES / "bin" / os.path.basename(program), BUILD / program], check=True)
     # The C library's headers come with the compiler there.
     excluded = set(output("dpkg", "-L", "libc6-dev", "libcrypt-dev", "linux-libc-dev").split())
-    copy_headers(excluded)
     copy_libraries(excluded)
-    shutil.copytree(BUILD / "_deps/msgpack/usr/include", FILES / "_deps/msgpack/usr/include")
-    for folder in (BUILD / "_deps").glob("flashinfer-*"):
-        shutil.copytree(folder, FILES / "_deps" / folder.name)
+    if models is None:
+        copy_headers(excluded)
+        shutil.copytree(BUILD / "_deps/msgpack/usr/include", FILES / "_deps/msgpack/usr/include")
+        for folder in (BUILD / "_deps").glob("flashinfer-*"):
+            shutil.copytree(folder, FILES / "_deps" / folder.name)
+    elif models:
+        copy_goldens(models)
     pack()
     shutil.rmtree(FILES)
     archive_mib, tree_mib = ARCHIVE.stat().st_size / 2**20, tree_bytes() / 2**20

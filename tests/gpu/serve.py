@@ -1,19 +1,20 @@
 #!/usr/bin/env python3
 """Serves the shipped model with the engine on the device: checks its fixed outputs, then runs many
-streams at once.
+streams at once; then serves a model of a larger shape with random weights, for the rate of its streams.
 
-TANDEM_BIN_DIR names the programs. Exit status 1: an output was wrong, or the engine died.
+TANDEM_BIN_DIR names the programs, stream_load beside them is the client of the larger model. Exit status 1: an output was wrong, or the engine died.
 """
 import argparse
 import concurrent.futures
 import json
 import pathlib
+import subprocess
 import sys
 import time
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import MODEL, Pair
+from pair import MODEL, Pair, bin_dir
 
 NAME = "tandem-tiny"
 
@@ -53,6 +54,26 @@ def check_streams(server, count, max_tokens):
     return tokens == [max_tokens] * count
 
 
+# Of Qwen3-0.6B, with the vocabulary of the shipped tokenizer's model.
+LARGER = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
+          "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936}
+
+
+def measure_larger(device, counts, max_tokens):
+    shape = LARGER if device == "cuda" else {"hidden_size": 128, "vocab_size": 151936}
+    with Pair("--served-model-name", NAME, "--device", device, "--load-format", "dummy", "--dtype", "bfloat16",
+              "--max-num-seqs", "256", "--hf-overrides", json.dumps(shape)) as server:
+        port = server.url.rsplit(":", 1)[1]
+        for count in counts:
+            done = subprocess.run([bin_dir() / "stream_load", port, str(count), str(max_tokens), NAME],
+                                  stdout=subprocess.PIPE, text=True, timeout=60)
+            print(f"a larger model, {count} streams of {max_tokens} tokens: {done.stdout.strip()}", flush=True)
+            if done.returncode != 0:
+                print(server.log[-3000:])
+                return False
+        return True
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--device", default="cuda")
@@ -69,6 +90,8 @@ def main():
                 good &= check_fixed_answers(server)
             good &= check_streams(server, args.streams, args.tokens)
             print("\n".join(line for line in server.log.splitlines() if "CUDA" in line or "took" in line))
+    if args.ranks == 1:
+        good &= measure_larger(args.device, [1, 64, 256] if args.device == "cuda" else [2], args.tokens)
     sys.exit(0 if good else 1)
 
 
