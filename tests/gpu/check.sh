@@ -9,7 +9,7 @@
 #                                  programs, and of what it takes to build them (tests/gpu/pack.py)
 #   tests/gpu/check.sh [--seconds SECONDS] [PART ...]
 #                                  where the GPU is, with build/gpu-pack in the working tree; PART is
-#                                  cases, serve, profile, torch, a tool of compute-sanitizer
+#                                  cases, serve, integration, profile, torch, a tool of compute-sanitizer
 #                                  (memcheck) or what gpu_figures_cuda measures
 #   tests/gpu/check.sh --build     the same with programs that are built there
 #   tests/gpu/check.sh --dry-run   anywhere, with build/gpu-pack: on an emulated device, tiny
@@ -160,6 +160,8 @@ for part in "${parts[@]}"; do
       else
         echo "skipped  the pair with two devices: there is one" | tee -a "$out/verdicts.txt"
       fi ;;
+    integration)
+      run "integration tests" 100 integration start python3 tests/gpu/integration.py --seconds $((90 * slowness)) ;;
     profile)
       run "time by kernel" 60 profile start python3 tests/gpu/profile.py "$bin/gpu_figures_$device" ;;
     torch)

@@ -36,6 +36,10 @@
 #include "tests/gpu/attention_figures.h"
 #include "tests/gpu/product_figures.h"
 
+#ifdef TANDEM_HAS_PROFILER
+#include <cuda_profiler_api.h>
+#endif
+
 namespace tandem {
 namespace {
 
@@ -540,6 +544,15 @@ void MeasureProductsOfCodes(const Options& options, const Ceilings& ceilings, Re
   }
 }
 
+// What ncu --profile-from-start off sees.
+void SetProfiled(bool is_on) {
+#ifdef TANDEM_HAS_PROFILER
+  is_on ? cudaProfilerStart() : cudaProfilerStop();
+#else
+  static_cast<void>(is_on);
+#endif
+}
+
 int RunProfiled(const Options& options) {
   Report report(options.json);
   for (const std::string& name : options.shapes) {
@@ -547,9 +560,14 @@ int RunProfiled(const Options& options) {
     CHECK(shape != nullptr) << "unknown shape " << name;
     Bench bench = MakeBench(options, *shape, name, &report);
     const bool is_decode = options.profiled_tokens == 1;
-    Steps steps(&bench, options.profiled_requests, is_decode ? 512 : options.profiled_tokens);
-    steps.Admit(options.profiled_tokens, 8);
-    if (is_decode) steps.Decode(2);
+    const auto run = [&] {
+      Steps steps(&bench, options.profiled_requests, is_decode ? 512 : options.profiled_tokens);
+      steps.Admit(options.profiled_tokens, 8);
+    };
+    run();  // chooses the products' algorithms
+    SetProfiled(true);
+    run();
+    SetProfiled(false);
   }
   return 0;
 }

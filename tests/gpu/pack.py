@@ -28,7 +28,7 @@ BUILD = ROOT / "build/gpu-build"
 FILES = ROOT / "build/gpu-files"
 ARCHIVE = ROOT / "build/gpu-pack/files.tar.xz"
 LIMIT_MIB = 64  # of the working tree with the archive
-PROGRAMS = ["bin/tandem", "bin/tandem-frontend", "bin/tandem-media", "bin/tandem-engine-core", "bench/stream_load"] + [
+PROGRAMS = ["bin/tandem", "bin/tandem-frontend", "bin/tandem-media", "bin/tandem-engine-core", "bin/tandem-grammar", "bench/stream_load"] + [
     f"gpu/gpu_{name}_cuda" for name in ("kernels", "golden", "figures")]
 INCLUDE = [pathlib.Path("/usr/include"), pathlib.Path("/usr/include/x86_64-linux-gnu")]
 C_LIBRARY = re.compile(r"(lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+)\.so|ld-linux)")

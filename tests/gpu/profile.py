@@ -8,8 +8,8 @@ import subprocess
 import sys
 
 METRICS = {"gpu__time_duration.sum": "us", "dram__throughput.avg.pct_of_peak_sustained_elapsed": "% of DRAM"}
-# Shape, requests, tokens of each in a step, and the steps that gpu_figures makes of these.
-STEPS = [("8b", 32, 1, 3), ("8b", 1, 2048, 1), ("8b-int4", 8, 1, 3)]
+# Shape, requests, and tokens of each in a step.
+STEPS = [("8b", 1, 1), ("8b", 32, 1), ("8b", 1, 2048), ("8b-int4", 8, 1), ("0.6b", 1, 1)]
 
 
 def short(name):
@@ -17,9 +17,9 @@ def short(name):
     return name if len(name) < 90 else name[:87] + "..."
 
 
-def profile(figures, shape, requests, tokens, steps):
+def profile(figures, shape, requests, tokens):
     ncu = ["ncu", "--clock-control", "none", "--csv", "--page", "raw", "--print-units", "base",
-           "--kernel-name-base", "demangled", "--kernel-name", "regex:^(?!.*(Random|Fill)).*",
+           "--profile-from-start", "off",
            "--metrics", ",".join(METRICS)]
     done = subprocess.run(ncu + [figures, "--json=/dev/null", f"--steps={requests}x{tokens}", shape],
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
@@ -37,9 +37,9 @@ def profile(figures, shape, requests, tokens, steps):
         calls[name] += 1
         share[name] += microseconds * float(row["dram__throughput.avg.pct_of_peak_sustained_elapsed"])
     total = sum(times.values())
-    print(f"\n{shape}, {requests} requests x {tokens} tokens: {total / steps:.0f} us of kernels in a step")
+    print(f"\n{shape}, {requests} requests x {tokens} tokens: {total:.0f} us of kernels in a step")
     for name, value in times.most_common(14):
-        print(f"{100 * value / total:5.1f}% {value / steps:9.1f} us {calls[name] / steps:6.1f} calls "
+        print(f"{100 * value / total:5.1f}% {value:9.1f} us {calls[name]:4} calls "
               f"{share[name] / value:5.1f}% of DRAM  {name}")
     sys.stdout.flush()
     return True

@@ -84,12 +84,14 @@ def main():
     good = True
     for flags in (["--dtype", "float32"], ["--dtype", "bfloat16"], ["--dtype", "bfloat16", "--enforce-eager"]):
         print("==", *flags, flush=True)
+        begin = time.monotonic()
         with Pair("--served-model-name", NAME, "--device", args.device,
                   "--tensor-parallel-size", str(args.ranks), *flags) as server:
+            print(f"ready after {time.monotonic() - begin:.2f} s")
             if "float32" in flags:
                 good &= check_fixed_answers(server)
             good &= check_streams(server, args.streams, args.tokens)
-            print("\n".join(line for line in server.log.splitlines() if "CUDA" in line or "took" in line))
+            print("\n".join(line for line in server.log.splitlines() if "[startup]" in line))
     if args.ranks == 1:
         good &= measure_larger(args.device, [1, 64, 256] if args.device == "cuda" else [2], args.tokens)
     sys.exit(0 if good else 1)
