@@ -85,6 +85,12 @@ run() {
   return $rc
 }
 
+# Of SECONDS, what is left to a part that is to end by itself.
+most() {
+  local limit=$(($1 * slowness)) left=$((total * slowness - SECONDS - 5))
+  echo $((limit < left ? limit : left))
+}
+
 # cuBLASLt and NCCL are opened by name, from PyTorch's or the toolkit's folders.
 nvidia=$(python3 -c 'import os, nvidia, glob
 print(":".join(sorted({os.path.dirname(f) for p in nvidia.__path__ for name in ("cublasLt", "nccl")
@@ -141,12 +147,11 @@ export TANDEM_BIN_DIR=$bin
 for part in "${parts[@]}"; do
   case $part in
     cases)
-      seconds=$((150 * slowness < total * slowness - SECONDS - 5 ? 150 * slowness : total * slowness - SECONDS - 5))
       run "ops and whole models, case by case" 155 cases "${python[@]}" tests/gpu/cases.py --prefix "$prefix" \
-        --jobs "$(nproc)" --seconds $seconds --case-seconds $((60 * slowness)) "$bin"/gpu_{kernels,golden}_$device ;;
+        --jobs "$(nproc)" --seconds "$(most 150)" --case-seconds $((60 * slowness)) "$bin"/gpu_{kernels,golden}_$device ;;
     memcheck|racecheck|synccheck|initcheck)
       run "ops by compute-sanitizer, $part" 75 $part "${python[@]}" tests/gpu/cases.py --prefix "$prefix" \
-        --sanitizer $part --jobs "$(nproc)" --seconds 70 "$bin"/gpu_kernels_$device ;;
+        --sanitizer $part --jobs "$(nproc)" --seconds "$(most 70)" "$bin"/gpu_kernels_$device ;;
     serve)
       flags=()
       [ $device = cuda ] || flags=(--device cpu --streams 4 --tokens 20)
@@ -161,7 +166,8 @@ for part in "${parts[@]}"; do
         echo "skipped  the pair with two devices: there is one" | tee -a "$out/verdicts.txt"
       fi ;;
     integration)
-      run "integration tests" 100 integration start python3 tests/gpu/integration.py --seconds $((90 * slowness)) ;;
+      run "integration tests" 100 integration start python3 tests/gpu/integration.py --jobs $(($(nproc) * 3 / 4)) \
+        --seconds "$(most 90)" ;;
     profile)
       run "time by kernel" 60 profile start python3 tests/gpu/profile.py "$bin/gpu_figures_$device" ;;
     torch)

@@ -54,6 +54,26 @@ def check_streams(server, count, max_tokens):
     return tokens == [max_tokens] * count
 
 
+SCHEMA = {"type": "object", "required": ["name", "age", "tags"], "additionalProperties": False, "properties": {
+    "name": {"type": "string", "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 99},
+    "tags": {"type": "array", "items": {"enum": ["red", "green"]}, "maxItems": 3}}}
+
+
+def check_schema(server, count):
+    """JSON by a schema, greedy and not, at once: masks go to the device."""
+    def run(i):
+        reply = ask(server, "/v1/chat/completions", messages=[{"role": "user", "content": f"Describe number {i}."}],
+                    temperature=i % 2, seed=i, max_tokens=200,
+                    response_format={"type": "json_schema", "json_schema": {"name": "s", "schema": SCHEMA}})
+        value = json.loads(reply["choices"][0]["message"]["content"])
+        return (sorted(value) == ["age", "name", "tags"] and len(value["name"]) <= 12 and 0 <= value["age"] <= 99
+                and all(tag in ("red", "green") for tag in value["tags"]))
+    with concurrent.futures.ThreadPoolExecutor(count) as pool:
+        good = list(pool.map(run, range(count)))
+    print(f"JSON by a schema: {sum(good)} of {count}")
+    return all(good)
+
+
 # Of Qwen3-0.6B, with the vocabulary of the shipped tokenizer's model.
 LARGER = {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16, "num_key_value_heads": 8,
           "head_dim": 128, "intermediate_size": 3072, "vocab_size": 151936}
@@ -91,6 +111,8 @@ def main():
             if "float32" in flags:
                 good &= check_fixed_answers(server)
             good &= check_streams(server, args.streams, args.tokens)
+            if (bin_dir() / "tandem-grammar").exists():
+                good &= check_schema(server, args.streams)
             print("\n".join(line for line in server.log.splitlines() if "[startup]" in line))
     if args.ranks == 1:
         good &= measure_larger(args.device, [1, 64, 256] if args.device == "cuda" else [2], args.tokens)
