@@ -242,6 +242,7 @@ void EngineEndpoint::Loop::DropLinks() {
     has_new_sockets_ = true;
     links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
   }
+  Leave();  // one that was not let go by the frontend that is gone
   if (home_ != nullptr || is_leaving_ || now < look_again_at_) return;
   const Status status = LookForHome();
   CHECK(status.ok()) << status.ToString();  // it was good in Start
@@ -318,9 +319,13 @@ void EngineEndpoint::Loop::AnswerPing(FrontendLink* from, const UtilityRequest& 
 }
 
 void EngineEndpoint::Loop::Leave() {
-  const bool all = std::all_of(links_.begin(), links_.end(),
-                               [](const Link& each) { return each.link->has_left(); });
-  if (all && !std::exchange(is_leaving_, true)) LeaveFor(OkStatus());
+  const auto has_left = [](const Link& each) { return each.link->has_left(); };
+  const auto had_clients = [](const Link& each) { return each.link->num_clients() > 0; };
+  if (!std::all_of(links_.begin(), links_.end(), has_left) ||
+      !std::any_of(links_.begin(), links_.end(), had_clients)) {
+    return;
+  }
+  if (!std::exchange(is_leaving_, true)) LeaveFor(OkStatus());
 }
 
 void EngineEndpoint::Loop::LeaveFor(const Status& why) {

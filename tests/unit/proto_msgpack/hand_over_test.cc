@@ -214,6 +214,28 @@ TEST_CASE("hand-over: an engine leaves when the clients of both frontends have s
   CHECK((why && why->ok()));
 }
 
+TEST_CASE("hand-over: a frontend that ends before it lets an engine go holds it no longer") {
+  const TempFolder folder;
+  auto first = std::make_unique<Frontend>(folder);
+  Inbox<Status> left;
+  const auto engine = OwnEngine(folder, false, &left);
+  first->Next(ClientEvent::Kind::kReady);
+  Frontend second(folder, *first, "second");
+  first->endpoint.Introduce(second.endpoint.own_address());
+  second.Next(ClientEvent::Kind::kReady);
+  REQUIRE(second.endpoint.Publish().ok());
+  first->endpoint.Retire();
+  const auto next = OwnEngine(folder, true);
+  CHECK(second.Next(ClientEvent::Kind::kReady).engine_index == 1);
+  CallLeave(second);
+  CheckClient(second, *engine, 0, 1);
+  CHECK_FALSE(left.box.WaitFor(std::chrono::milliseconds(0)));
+  first.reset();
+  CHECK(engine->Next<ClientLost>().client_index == 0);
+  const std::optional<Status> why = left.Next();
+  CHECK((why && why->ok()));
+}
+
 // The engine's connection to the one that serves breaks; at the address it finds another one that
 // it has met already.
 TEST_CASE("hand-over: an engine does not meet a frontend twice") {
