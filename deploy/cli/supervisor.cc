@@ -106,6 +106,11 @@ StatusOr<int> Supervisor::Run() {
       if (fds[i + 4].revents != 0) OnExit(pids[i]);
     }
     LookForBeats();
+    if (next_ && next_->give_up_at && clock_.Monotonic() >= *next_->give_up_at) {
+      next_->give_up_at.reset();
+      GiveUpReplacement(
+          "the frontend has not let the one before go within twice --engine-hang-timeout");
+    }
     StartDueMembers();
     if (kill_at_ && clock_.Monotonic() >= *kill_at_) {
       kill_at_.reset();
@@ -195,6 +200,7 @@ int Supervisor::PollTimeoutMs() {
   const auto consider = [&next](std::optional<double> at) {
     if (at && (!next || *at < *next)) next = at;
   };
+  if (next_) consider(next_->give_up_at);
   for (const Member* member : Members()) {
     consider(member->start_again_at);
     consider(member->beats.next_look());
@@ -278,8 +284,9 @@ void Supervisor::OnReady(Member& member) {
   if (!exit_code_) member.beats.Start(clock_.Monotonic());
   if (next_ && &member == &next_->member) {
     // A frontend is ready once it has taken over. An engine core has, too, if the one before has
-    // died meanwhile; else that one reports it.
-    if (member.is_frontend || !members_[next_->place].child.running()) CompleteReplacement();
+    // died meanwhile; else that one reports it, unless no frontend is there to move its requests.
+    if (member.is_frontend || !members_[next_->place].child.running()) return CompleteReplacement();
+    if (timeouts_.hang_s > 0) next_->give_up_at = clock_.Monotonic() + 2 * timeouts_.hang_s;
     return;
   }
   if (ready_ || !IsAllReady()) return;
@@ -313,7 +320,10 @@ void Supervisor::OnExit(Member& member) {
     Stop(exit.clean() ? kExitFailed : exit.code());
     return;
   }
-  if (is_to_follow(member)) return;  // the next one takes its place
+  if (is_to_follow(member)) {  // the next one takes its place
+    if (next_->member.is_ready) CompleteReplacement();
+    return;
+  }
   if (member.is_frontend) GiveUpReplacement("the frontend has ended");
   PlanRestart(member);
 }

@@ -12,8 +12,8 @@
 //   second signal, or stop_s without an end, kills all. Exit status 0.
 // - A swap or a reload (control_socket.h; SIGUSR2 is a reload): a second engine core or frontend is
 //   started and takes over from the first, which then ends by itself. Several engine cores are not
-//   swapped. If the second one ends before
-//   that, or its asker does, the first one stays.
+//   swapped. If the second one ends before that, or its asker does, the first one stays; also if it
+//   has loaded its model and the first engine core has not been let go twice hang_s later.
 // - SIGHUP and SIGUSR1 are passed on to all; but SIGHUP from a terminal that was closed is an end.
 // - Readiness: all report to a socket of ours as they would to systemd; the frontend's READY=1 is
 //   passed on, without a frontend the last engine core's.
@@ -86,6 +86,8 @@ class Supervisor {
     Member member;
     size_t place = 0;  // in members_
     std::optional<ControlRequest> asker = {};
+    std::optional<double> give_up_at = {};
+    bool is_given_up = false;
   };
 
   Status OpenDescriptors();

@@ -103,6 +103,7 @@ void Supervisor::CompleteReplacement() {
 void Supervisor::GiveUpReplacement(std::string_view why) {
   if (!next_) return;
   LOG_WARNING << Tag(next_->member) << "given up: " << why;
+  next_->is_given_up = true;
   next_->member.status = why;
   next_->member.child.Signal(SIGKILL);
 }
@@ -113,7 +114,8 @@ void Supervisor::OnNextExit(const ChildProcess::Exit& exit) {
   const std::string line =
       "the new " + next.member.program.name + " " + exit.ToString() + ": " + next.member.status;
   LOG_ERROR << Tag(next.member) << line << "; the one before serves on";
-  if (next.asker) next.asker->End(exit.clean() ? kExitFailed : exit.code(), line);
+  const bool is_own_end = !exit.clean() && !next.is_given_up;
+  if (next.asker) next.asker->End(is_own_end ? exit.code() : kExitFailed, line);
   if (exit_code_) return AdvanceStop();
   // It waited for the new one to take its place.
   Member& now = members_[next.place];

@@ -7,6 +7,7 @@ import pathlib
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,11 @@ def engines(pair):
 
 def words_of(pid):
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
 
 
 class UnderLoad(unittest.TestCase):
@@ -165,6 +171,32 @@ class Command(unittest.TestCase):
             wait_for(lambda: pair.get("/health")[0] == 200, "the new one serves")
             self.complete(pair)
             self.assertEqual(len(engines(pair)), 1)
+
+    def test_an_engine_that_dies_after_its_successor_has_come_is_succeeded(self):
+        with Pair(*FLAGS) as pair:
+            old = pair.pid_of("tandem-engine-core")
+            os.kill(old, signal.SIGSTOP)  # it cannot report that another one has taken over
+            swap = subprocess.Popen(pair.command_line("swap"), env=pair.environment, stdout=subprocess.PIPE, text=True)
+            wait_for(lambda: pair.total("tandem:engine_swaps_total") == 1, "the new one serves")
+            self.complete(pair)
+            os.kill(old, signal.SIGKILL)
+            self.assertEqual(swap.wait(LIMIT), 0)
+            self.assertIn("has taken over", swap.stdout.read())
+            swap.stdout.close()
+            self.assertEqual(pair.command("swap").returncode, 0)  # nothing is under way any more
+            self.assertEqual(len(engines(pair)), 1)
+            self.complete(pair)
+
+    def test_a_swap_that_no_frontend_carries_out_is_given_up(self):
+        flags = ("--headless", "--data-parallel-size", 2, "--data-parallel-size-local", 1, "--data-parallel-start-rank", 1,
+                 "--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", free_port())
+        with Pair(*FLAGS, *flags, "--engine-hang-timeout", 1) as other:
+            before = engines(other)
+            swapped = other.command("swap")
+            self.assertEqual(swapped.returncode, 1, swapped.stdout + swapped.stderr)
+            self.assertIn("the frontend has not let the one before go", swapped.stderr)
+            self.assertEqual(engines(other), before)
+            self.assertIn("[swap] given up", other.log)
 
     def test_without_a_server_it_says_so(self):
         with Pair(*FLAGS) as pair:
