@@ -170,15 +170,20 @@ void Ops::QkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& 
 void Ops::LatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tensor& latent,
                             const LatentRope& rope, const LayerKv& kv, const AttentionPlan& plan) {
   const int64_t num_tokens = plan.num_tokens();
+  const int64_t index_dim = rope.index_key.empty() ? 0 : rope.index_key.shape[1];
+  const int64_t dim = kv.head_dim - index_dim;
   CHECK(kv.is_latent && kv.num_kv_heads == 1);
+  CHECK(index_dim == 0 || (rope.index_key.dtype == types().activation &&
+                           IsMatrix(rope.index_key, num_tokens, index_dim)))
+      << rope.index_key;
   CHECK(out.rank == 2 && out.dtype == types().activation && out.shape[0] == num_tokens) << out;
-  CHECK_EQ(out.shape[1] % kv.head_dim, 0);
-  const int64_t num_heads = out.shape[1] / kv.head_dim;
+  CHECK(dim > 0 && out.shape[1] % dim == 0) << out << dim;
+  const int64_t num_heads = out.shape[1] / dim;
   CHECK(q.rank == 2 && q.dtype == types().activation && q.shape[0] == num_tokens) << q;
   CHECK(q.shape[1] % num_heads == 0 && q.shape[1] / num_heads >= rope.pe_dim) << q << rope.pe_dim;
-  CHECK(latent.dtype == types().activation && IsMatrix(latent, num_tokens, kv.head_dim)) << latent;
-  CHECK(rope.pe_dim % 2 == 0 && rope.pe_dim <= kv.head_dim) << rope.pe_dim;
-  CHECK(IsVector(rope.norm, DType::kF32, kv.head_dim - rope.pe_dim)) << rope.norm;
+  CHECK(latent.dtype == types().activation && IsMatrix(latent, num_tokens, dim)) << latent;
+  CHECK(rope.pe_dim % 2 == 0 && rope.pe_dim <= dim) << rope.pe_dim;
+  CHECK(IsVector(rope.norm, DType::kF32, dim - rope.pe_dim)) << rope.norm;
   for (const Tensor* table : {&rope.cos, &rope.sin}) {
     CHECK(table->empty() || (table->rank == 2 && table->dtype == DType::kF32 &&
                              table->shape[1] == rope.pe_dim / 2 && table->IsContiguous()))
@@ -202,6 +207,37 @@ void Ops::PagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
   CHECK(options.last_seen.empty() || IsVector(options.last_seen, DType::kI32, plan.num_tokens()))
       << options.last_seen;
   DoPagedAttention(out, q, kv, options, plan);
+}
+
+void Ops::SelectKeys(const Tensor& selected, const Tensor& q, const Tensor& weights,
+                     const IndexOptions& options, const LayerKv& kv, const AttentionPlan& plan) {
+  const int64_t num_tokens = plan.num_tokens();
+  CHECK(kv.is_latent && kv.format == KvFormat::kCompute);
+  CHECK(options.dim % 2 == 0 && (kv.head_dim - options.dim) % 2 == 0) << options.dim;
+  CHECK(options.dim > 0 && options.dim < kv.head_dim) << options.dim << kv.head_dim;
+  CHECK(selected.dtype == DType::kI32 && IsMatrix(selected, num_tokens, selected.shape[1]) &&
+        selected.shape[1] > 0)
+      << selected;
+  CHECK(q.dtype == types().activation && IsMatrix(q, num_tokens, options.num_heads * options.dim))
+      << q;
+  CHECK(weights.dtype == types().activation && IsMatrix(weights, num_tokens, options.num_heads))
+      << weights;
+  DoSelectKeys(selected, q, weights, options, kv, plan);
+}
+
+void Ops::AttendSelected(const Tensor& out, const Tensor& q, const Tensor& selected,
+                         const SelectedOptions& options, const LayerKv& kv,
+                         const AttentionPlan& plan) {
+  const int64_t num_tokens = plan.num_tokens();
+  CHECK(kv.is_latent && kv.format == KvFormat::kCompute);
+  CHECK(out.dtype == types().activation && IsMatrix(out, num_tokens, out.shape[1])) << out;
+  CHECK(options.num_heads > 0 && out.shape[1] % options.num_heads == 0) << out;
+  const int64_t dim = out.shape[1] / options.num_heads;
+  CHECK(dim % 2 == 0 && dim <= kv.head_dim) << dim;
+  CHECK(q.dtype == types().activation && IsMatrix(q, num_tokens, out.shape[1])) << q;
+  CHECK(selected.dtype == DType::kI32 && IsMatrix(selected, num_tokens, selected.shape[1]))
+      << selected;
+  DoAttendSelected(out, q, selected, options, kv, plan);
 }
 
 void Ops::Convolve(const Tensor& out, const Tensor& x, const ConvOptions& options,

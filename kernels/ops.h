@@ -90,9 +90,22 @@ struct LatentRope {
   Tensor cos;      // [max_positions, pe_dim / 2] f32; empty: pe stays as it is
   Tensor sin;      // the same
   int pe_dim = 0;  // even
-  Tensor norm;     // [head_dim - pe_dim] f32
+  Tensor norm;     // [c] f32
   float norm_epsilon = 1e-6f;
   bool is_interleaved = true;  // pairs (0, 1), (2, 3), ...; else i with i + pe_dim / 2
+  Tensor index_key = {};       // [T, n] act; empty: n = 0. Kept as it is, after pe
+};
+
+// Of SelectKeys.
+struct IndexOptions {
+  int64_t num_heads = 0, dim = 0;  // of the index: its keys are the last numbers of the latent's
+  float scale = 0;                 // of q . k
+};
+
+// Of AttendSelected.
+struct SelectedOptions {
+  int64_t num_heads = 0;
+  float scale = 0;  // of q . k
 };
 
 // ---- of layers with a state ----

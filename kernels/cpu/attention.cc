@@ -7,10 +7,8 @@
 
 namespace tandem {
 
-namespace {
-
-// A thread takes at most this many heads of one KV head: the keys are walked once for all of them,
-// but a latent, which all heads share, is to be work for several threads.
+// The keys are walked once for all of them, but a latent, which all heads share, is to be work for
+// several threads.
 int HeadsAtOnce(int heads_per_kv_head) {
   constexpr int kMost = 32;
   for (int heads = std::min(heads_per_kv_head, kMost); heads > kMost / 4; --heads) {
@@ -18,8 +16,6 @@ int HeadsAtOnce(int heads_per_kv_head) {
   }
   return heads_per_kv_head <= kMost ? heads_per_kv_head : 1;
 }
-
-}  // namespace
 
 CpuPlan::CpuPlan(const AttentionShape& shape, int64_t max_tokens, int64_t max_requests)
     : max_tokens_(max_tokens), max_requests_(max_requests) {
@@ -108,7 +104,12 @@ void CpuOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tenso
   task.latent_stride = latent.row_stride;
   task.out = out.data;
   task.out_stride = out.row_stride;
-  task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
+  if (!rope.index_key.empty()) {
+    task.index_key = rope.index_key.data;
+    task.index_key_stride = rope.index_key.row_stride;
+    task.index_dim = static_cast<int>(rope.index_key.shape[1]);
+  }
+  task.num_heads = static_cast<int>(out.shape[1]) / (kv.head_dim - task.index_dim);
   task.q_dim = static_cast<int>(q.shape[1]) / task.num_heads;
   task.pe_dim = rope.pe_dim;
   task.is_interleaved = rope.is_interleaved;

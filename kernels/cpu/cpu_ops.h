@@ -36,6 +36,9 @@ class CpuPlan final : public AttentionPlan {
 // Heads in the cache and in the kernels' scratch are rounded up to this many numbers.
 constexpr int64_t PaddedHeadDim(int head_dim) { return (head_dim + 15) / 16 * 16; }
 
+// Query heads of one KV head that a thread takes at once.
+int HeadsAtOnce(int heads_per_kv_head);
+
 // Scratch that only its owner grows. Dies when there is no memory.
 OwnedTensor AllocateScratch(DType dtype, int64_t size);
 

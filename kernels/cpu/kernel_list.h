@@ -6,6 +6,7 @@
 #include "kernels/cpu/attention_kernels.h"
 #include "kernels/cpu/block_kernels.h"
 #include "kernels/cpu/coded_kernels.h"
+#include "kernels/cpu/index_kernels.h"
 #include "kernels/cpu/integer_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/linear_kernels.h"
@@ -41,6 +42,7 @@ constexpr TypedKernels ListTypedKernels() {
       .rope = Rope<Type>,
       .latent_rope = LatentRopeHeads<Type>,
       .attention = Attention<Type>,
+      .index_scores = IndexScores<Type>,
   };
 }
 

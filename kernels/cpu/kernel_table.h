@@ -18,7 +18,7 @@ inline constexpr int kPanelColumns = 64;  // output columns of a weight panel
 inline constexpr int kTileTokens = 32;    // keys of a KV tile
 inline constexpr int kStepTokens = 128;   // keys of one softmax step, aligned by position
 inline constexpr int kMaxQueryRows = 48;  // (query, head) rows that share a pass over the keys
-inline constexpr int kMaxHeadDim = 640;   // 576 is the widest of a latent
+inline constexpr int kMaxHeadDim = 704;   // a latent of 576 and its index key of 128
 
 // Most units of K walked before the next tile of rows: 256 KiB of a panel, which then stays in L2.
 inline constexpr int64_t kBlockUnits = 1024;
@@ -178,6 +178,9 @@ struct LatentTask {
   int num_heads = 0;
   int pe_dim = 0;
   bool is_interleaved = true;
+  const void* index_key = nullptr;  // or null
+  int64_t index_key_stride = 0;
+  int index_dim = 0;
   RopeTask key;  // of the cache, the angles and the norm, which is k_norm; one KV head
 };
 
@@ -219,6 +222,16 @@ struct AttentionItem {
   int32_t num_queries = 0;     // times heads_at_once <= kMaxQueryRows
   int32_t first_position = 0;  // of the first query
   int32_t context_len = 0;     // keys of the request
+};
+
+// The index of a layer's tokens. Its key of each token is numbers of the K tiles of the cache.
+struct IndexTask {
+  const void* k = nullptr;  // at the index's first number of the first tile
+  int64_t tile_units = 0;
+  int tiles_per_block = 0;
+  int num_heads = 0;
+  int dim = 0;
+  float scale = 0;  // of q . k
 };
 
 // Kernels of one compute type. x and out types: `act` is that type. Strides are in elements.
@@ -268,6 +281,10 @@ struct TypedKernels {
   // For the query heads [part * heads_at_once, (part + 1) * heads_at_once).
   // scratch: AttentionScratchFloats(rows, padded_dim) floats, 64-byte aligned.
   void (*attention)(const AttentionTask& task, const AttentionItem& item, int part, float* scratch);
+  // The scores of one token (SelectKeys of ops.def) with the first num_keys keys of its request.
+  // q, weights: the token's. scores: has room for whole tiles.
+  void (*index_scores)(const IndexTask& task, const void* q, const void* weights,
+                       const int32_t* blocks, int64_t num_keys, float* scores);
 };
 
 struct KernelTable {

@@ -182,7 +182,8 @@ template <class Type>
 void LatentRopeHeads(const LatentTask& task, int64_t token) {
   using Element = typename Type::Element;
   const RopeTask& key = task.key;
-  const int64_t dim = key.head_dim, c_dim = dim - task.pe_dim, position = key.positions[token];
+  const int64_t dim = key.head_dim - task.index_dim, c_dim = dim - task.pe_dim;
+  const int64_t position = key.positions[token];
   alignas(64) float head[kMaxHeadDim];
   const auto* q = static_cast<const Element*>(task.q) + token * task.q_stride;
   auto* out = static_cast<Element*>(task.out) + token * task.out_stride;
@@ -196,6 +197,12 @@ void LatentRopeHeads(const LatentTask& task, int64_t token) {
   const auto* latent = static_cast<const Element*>(task.latent) + token * task.latent_stride;
   RmsNormRow(latent, key.k_norm, key.epsilon, c_dim, head);
   LoadPe(latent + c_dim, task, position, head + c_dim);
+  if (task.index_dim > 0) {
+    const auto* index_key =
+        static_cast<const Element*>(task.index_key) + token * task.index_key_stride;
+    ForEachVec(task.index_dim,
+               [&](int64_t i, int64_t n) { StoreN(head + dim + i, LoadN(index_key + i, n), n); });
+  }
   WriteKv<Type>(key, head, slot, 0, /*is_k=*/true);
 }
 

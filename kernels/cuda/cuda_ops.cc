@@ -14,6 +14,16 @@ Status CudaOps::Open() {
   return OkStatus();
 }
 
+// The engine refuses models whose tokens choose their keys on this device.
+void CudaOps::DoSelectKeys(const Tensor&, const Tensor&, const Tensor&, const IndexOptions&,
+                           const LayerKv&, const AttentionPlan&) {
+  CHECK(false) << "chosen keys are not built for CUDA";
+}
+void CudaOps::DoAttendSelected(const Tensor&, const Tensor&, const Tensor&, const SelectedOptions&,
+                               const LayerKv&, const AttentionPlan&) {
+  CHECK(false) << "chosen keys are not built for CUDA";
+}
+
 // The engine refuses models with such layers on this device.
 void CudaOps::DoConvolve(const Tensor&, const Tensor&, const ConvOptions&, const StatePart&,
                          const AttentionPlan&) {

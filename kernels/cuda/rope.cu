@@ -166,6 +166,7 @@ const float* DataOrNull(const Tensor& x) { return x.empty() ? nullptr : x.Data<f
 void CudaOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tensor& latent,
                                   const LatentRope& rope, const LayerKv& kv,
                                   const AttentionPlan& plan) {
+  CHECK(rope.index_key.empty()) << "chosen keys are not built for CUDA";
   const int num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
   const LatentArgs args = {.num_heads = num_heads,
                            .head_dim = kv.head_dim,

@@ -91,9 +91,10 @@ void ReferenceOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const
                                        const LatentRope& rope, const LayerKv& kv,
                                        const AttentionPlan& plan) {
   CheckPositionsAndSlots(rope.cos, kv, plan);
-  const int dim = kv.head_dim, pe_dim = rope.pe_dim;
+  const int index_dim = rope.index_key.empty() ? 0 : static_cast<int>(rope.index_key.shape[1]);
+  const int dim = kv.head_dim - index_dim, pe_dim = rope.pe_dim;
   const int64_t num_heads = out.shape[1] / dim, q_dim = q.shape[1] / num_heads;
-  std::vector<float> key(static_cast<size_t>(dim));
+  std::vector<float> key(static_cast<size_t>(kv.head_dim));
   for (int64_t t = 0; t < plan.num_tokens(); ++t) {
     const int position = plan.batch().positions.Data<int32_t>()[t];
     const int slot = plan.batch().slot_mapping.Data<int32_t>()[t];
@@ -106,7 +107,8 @@ void ReferenceOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const
     std::copy_n(latent.Row<float>(t), dim, key.data());
     NormC(key.data(), dim - pe_dim, rope);
     RotatePe(key.data() + dim - pe_dim, rope, position);
-    Keep(key.data(), dim, kv.format, kv.k_scale,
+    if (index_dim > 0) std::copy_n(rope.index_key.Row<float>(t), index_dim, key.data() + dim);
+    Keep(key.data(), kv.head_dim, kv.format, kv.k_scale,
          static_cast<float*>(kv.k) + ReferenceKvOffset(kv, slot, 0));
   }
 }
