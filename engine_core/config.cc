@@ -141,6 +141,9 @@ Status FollowKvScheme(const EngineConfig& config, const ModelConfig& model, Engi
   if (scheme.is_float8 && setup->device == "cuda" && model.latent.kv_rank > 0) {
     scheme = {.unsupported = "it is not built for latent attention on cuda"};
   }
+  if (scheme.is_float8 && model.index.dim > 0) {
+    scheme = {.unsupported = "it is not built for sparse attention"};
+  }
   if (scheme.is_float8) {
     setup->runner.kv_format = KvFormat::kFloat8;
     LOG_INFO << "[kv cache] fp8 with the checkpoint's scales, as its kv_cache_scheme says; "
@@ -358,6 +361,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   RETURN_IF_ERROR(SetImages(config, model, &setup));
   RETURN_IF_ERROR(SetDrafts(config, &setup));
   RETURN_IF_ERROR(CheckRecurrent(model, setup));
+  RETURN_IF_ERROR(CheckKeyIndex(config, model, setup));
   RETURN_IF_ERROR(CheckUneven(config, model, setup));
   SetScheduling(config, &setup);
   ASSIGN_OR_RETURN(const StepTimeLimit step_time, ParseStepTimeLimit(config));

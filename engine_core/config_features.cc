@@ -95,6 +95,19 @@ Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup) {
                               model.architecture + " has");
 }
 
+// The same for attention over keys that each token chooses.
+Status CheckKeyIndex(const EngineConfig& config, const ModelConfig& model,
+                     const EngineSetup& setup) {
+  if (model.index.dim == 0) return OkStatus();
+  const std::string flag = setup.device == "cuda" ? "--device cuda"
+                           : setup.runner.kv_format != KvFormat::kCompute
+                               ? "--kv-cache-dtype " + config.kv_cache_dtype
+                               : "";
+  if (flag.empty()) return OkStatus();
+  return InvalidArgumentError(flag + ": is not built for sparse attention (index_topk), which " +
+                              model.architecture + " has");
+}
+
 // The same for layers that differ in their heads.
 Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const EngineSetup& setup) {
   if (!model.is_uneven()) return OkStatus();

@@ -66,10 +66,13 @@ double NumAttentionWeights(const ModelConfig& config, int64_t layer) {
   const auto num_heads = static_cast<double>(config.num_heads);
   const auto q = num_heads * static_cast<double>(latent.nope_dim + latent.pe_dim);
   const auto q_rank = static_cast<double>(latent.q_rank);
+  const auto index_heads = static_cast<double>(config.index.num_heads);
+  const auto index_dim = static_cast<double>(config.index.IsShared(layer) ? 0 : config.index.dim);
   return (latent.q_rank == 0 ? hidden * q : q_rank * (hidden + q)) +
          hidden * static_cast<double>(latent.kv_rank + latent.pe_dim) +
          num_heads * static_cast<double>(latent.kv_rank * (latent.nope_dim + latent.value_dim)) +
-         num_heads * static_cast<double>(latent.value_dim) * hidden;
+         num_heads * static_cast<double>(latent.value_dim) * hidden +
+         index_dim * (hidden + q_rank * index_heads);
 }
 
 // What a token brings to all layers together besides the hidden state.
@@ -140,6 +143,8 @@ int64_t ActivationBytes(const ModelConfig& config, int64_t num_tokens, DType dty
   double row = static_cast<double>(2 * config.hidden_size + heads.qkv_size() + 2 * heads.q_size() +
                                    2 * config.InnerSizeOf(config.num_layers - 1));
   row += 3 * NumLayerInputs(config);  // also in the type of residuals
+  row += static_cast<double>(2 * config.index.num_heads * config.index.dim +
+                             2 * config.index.num_keys);
   if (!config.mixture_layers.empty()) {
     row += static_cast<double>(config.num_experts_per_tok) *
            static_cast<double>(config.hidden_size + config.moe_intermediate_size);

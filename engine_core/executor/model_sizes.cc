@@ -95,6 +95,11 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
                       .head_dim = static_cast<int>(config.HeadDimOf(i)),
                       .kv_of = from == i ? -1 : static_cast<int>(from)});
   }
+  for (int64_t i = slice.begin; !config.index.shared_layers.empty() && i < slice.end(); ++i) {
+    const int64_t index_dim = config.index.IsShared(i) ? 0 : config.index.dim;
+    layers.push_back(
+        {.head_dim = static_cast<int>(config.head_dim - config.index.dim + index_dim)});
+  }
   if (config.recurrent.num_layers() > 0) {
     for (int64_t i = slice.begin; i < slice.end(); ++i) {
       layers.push_back(

@@ -393,6 +393,7 @@ void Decoder::AttendTo(const Tensor& x, const AttentionLayer& layer, const Layer
 
 void Decoder::AttendLatent(const LatentLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
   MultiplyNormed(latent_->Down(num_tokens_), layer.down);
+  if (layer.index) MultiplyNormed(latent_->IndexDown(num_tokens_), layer.index->down);
   const Tensor values = latent_->Run(layer, rope_.cos, rope_.sin, kv, plan, &adapters_);
   split_.Gather(values, split_.Own(values));
   AddBranch(values, layer.out, {});

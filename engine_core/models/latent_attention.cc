@@ -126,6 +126,9 @@ StatusOr<LatentLayer> LoadLatentLayer(const LoadContext& context, const LayerPla
   const StoredMatrix out[] = {
       block("o_proj", hidden, config.num_heads * shape.value_dim, context.share.Of(hidden))};
   ASSIGN_OR_RETURN(layer.out, LoadLinear(context, out));
+  if (config.index.dim > 0 && !config.index.IsShared(place.idx)) {
+    ASSIGN_OR_RETURN(layer.index, LoadKeyIndexLayer(context, prefix + "indexer"));
+  }
   return layer;
 }
 
@@ -138,6 +141,9 @@ LatentAttention::LatentAttention(const LoadContext& context)
 
 StatusOr<LatentAttention> LatentAttention::Create(const LoadContext& context) {
   LatentAttention attention(context);
+  if (context.config.index.dim > 0) {
+    ASSIGN_OR_RETURN(attention.index_, KeyIndex::Create(context));
+  }
   const LatentConfig& shape = attention.shape_;
   Device& device = context.backend.device();
   const DType act = context.backend.activation_dtype();
@@ -157,6 +163,12 @@ StatusOr<LatentAttention> LatentAttention::Create(const LoadContext& context) {
   return attention;
 }
 
+Tensor LatentAttention::NormedQueryLatent(const LatentLayer& layer, const Tensor& down) {
+  const Tensor normed = q_latent_.view().Rows(0, down.rows());
+  ops_->RmsNorm(normed, down.Columns(0, shape_.q_rank), layer.q_norm, norm_epsilon_);
+  return normed;
+}
+
 Tensor LatentAttention::Queries(const LatentLayer& layer, const Tensor& down,
                                 AdapterPicker* adapters) {
   if (shape_.q_rank == 0) return down.Columns(0, heads_.count * QueryDim(shape_));
@@ -167,8 +179,7 @@ Tensor LatentAttention::Queries(const LatentLayer& layer, const Tensor& down,
     ops_->RmsNormLinear(queries, latent, layer.q_norm, norm_epsilon_, *layer.q_up.weight);
     return queries;
   }
-  const Tensor normed = q_latent_.view().Rows(0, down.rows());
-  ops_->RmsNorm(normed, latent, layer.q_norm, norm_epsilon_);
+  const Tensor normed = NormedQueryLatent(layer, down);
   ops_->AdaptedLinear(queries, normed, *layer.q_up.weight, {}, LinearEpilogue::kStore, rows);
   return queries;
 }
@@ -186,14 +197,24 @@ Tensor LatentAttention::Run(const LatentLayer& layer, const Tensor& cos, const T
                  queries.Columns(h * QueryDim(shape_), shape_.nope_dim),
                  *layer.keys[static_cast<size_t>(h)]);
   }
-  ops_->LatentRopeWriteKv(absorbed, queries, down.Columns(down.shape[1] - dim, dim),
-                          {.cos = cos,
-                           .sin = sin,
-                           .pe_dim = static_cast<int>(shape_.pe_dim),
-                           .norm = layer.latent_norm,
-                           .norm_epsilon = norm_epsilon_},
-                          kv, plan);
-  ops_->PagedAttention(attended, absorbed, kv, {.scale = scale_}, plan);
+  ops_->LatentRopeWriteKv(
+      absorbed, queries, down.Columns(down.shape[1] - dim, dim),
+      {.cos = cos,
+       .sin = sin,
+       .pe_dim = static_cast<int>(shape_.pe_dim),
+       .norm = layer.latent_norm,
+       .norm_epsilon = norm_epsilon_,
+       .index_key = layer.index ? index_->Key(*layer.index, cos, sin, kv, plan) : Tensor()},
+      kv, plan);
+  if (layer.index) {
+    index_->Choose(*layer.index, NormedQueryLatent(layer, down), cos, sin, kv, plan);
+  }
+  if (index_) {
+    ops_->AttendSelected(attended, absorbed, index_->chosen(num_tokens),
+                         {.num_heads = heads_.count, .scale = scale_}, kv, plan);
+  } else {
+    ops_->PagedAttention(attended, absorbed, kv, {.scale = scale_}, plan);
+  }
   const Slice own = OwnRows(heads_, shape_.value_dim);
   for (int64_t h = 0; h < heads_.count; ++h) {
     ops_->Linear(values.Columns(own.begin + h * shape_.value_dim, shape_.value_dim),

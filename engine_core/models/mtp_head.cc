@@ -8,7 +8,8 @@
 namespace tandem {
 
 StatusOr<ModelConfig> MtpConfig(const ModelConfig& target) {
-  if (target.is_uneven() || target.recurrent.num_layers() > 0 || target.is_bidirectional) {
+  if (target.is_uneven() || target.recurrent.num_layers() > 0 || target.is_bidirectional ||
+      target.index.dim > 0) {
     return UnimplementedError("method mtp is not built for " + target.architecture);
   }
   ModelConfig config = target;

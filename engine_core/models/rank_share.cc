@@ -64,6 +64,14 @@ Status CheckRanks(const ModelConfig& config, const RankSizes& sizes) {
                                 ": must be at most the model's number of layers, which is " +
                                 std::to_string(config.num_layers));
   }
+  for (int stage = 1; stage < sizes.pipeline_parallel_size; ++stage) {
+    const int64_t first = LayersOf(config.num_layers, {stage, sizes.pipeline_parallel_size}).begin;
+    if (!config.index.IsShared(first)) continue;
+    return InvalidArgumentError("--pipeline-parallel-size " +
+                                std::to_string(sizes.pipeline_parallel_size) +
+                                ": a stage would begin with layer " + std::to_string(first) +
+                                ", whose tokens attend to the keys that the layer before chooses");
+  }
   return OkStatus();
 }
 

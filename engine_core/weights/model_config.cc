@@ -11,6 +11,7 @@
 #include "engine_core/weights/hf_overrides.h"
 #include "engine_core/weights/json_fields.h"
 #include "engine_core/weights/json_file.h"
+#include "engine_core/weights/key_index_config.h"
 #include "engine_core/weights/packed_file.h"
 #include "engine_core/weights/uneven_config.h"
 
@@ -218,6 +219,23 @@ Status ReadMixtureLayers(const Json& json, ModelConfig* config) {
   return OkStatus();
 }
 
+// transformers 5 names the kind of each MLP beside first_k_dense_replace, or instead of it.
+Status ReadMlpTypes(const Json& json, ModelConfig* config) {
+  const Json* types = Find(json, "mlp_layer_types");
+  if (types == nullptr || config->num_experts == 0) return OkStatus();
+  if (!types->is_array() || types->size() != config->mixture_layers.size()) {
+    return InvalidArgumentError("mlp_layer_types must name a type for each layer");
+  }
+  for (size_t i = 0; i < types->size(); ++i) {
+    const Json& type = (*types)[i];
+    if (type != "dense" && type != "sparse") {
+      return BadValue("mlp_layer_types", *types, "a list of dense and sparse");
+    }
+    config->mixture_layers[i] = type == "sparse";
+  }
+  return OkStatus();
+}
+
 // The keys of DeepSeek's family.
 Status ReadRoutedExperts(const Json& json, ModelConfig* config) {
   int64_t first = 0, step = 1, num_shared = 0;
@@ -230,6 +248,7 @@ Status ReadRoutedExperts(const Json& json, ModelConfig* config) {
   for (int64_t i = 0; i < config->num_layers; ++i) {
     config->mixture_layers.push_back(config->num_experts > 0 && i >= first && i % step == 0);
   }
+  RETURN_IF_ERROR(ReadMlpTypes(json, config));
   RETURN_IF_ERROR(ReadSize(json, "n_group", kMaxExperts, 1, &config->num_expert_groups));
   RETURN_IF_ERROR(ReadSize(json, "topk_group", kMaxExperts, 1, &config->num_chosen_groups));
   RETURN_IF_ERROR(ReadPositive(json, "routed_scaling_factor", &config->routed_scaling_factor));
@@ -383,6 +402,7 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
   RETURN_IF_ERROR(CheckRequired(json, rules, *config));
   RETURN_IF_ERROR(ReadShape(json, rules, config));
   if (rules.has_latent) RETURN_IF_ERROR(ReadLatent(json, config));
+  if (rules.has_index) RETURN_IF_ERROR(ReadKeyIndex(json, config));
   RETURN_IF_ERROR(ReadRecurrent(json, rules.recurrent, rules.states, config->num_layers,
                                 config->hidden_size, &config->recurrent));
   RETURN_IF_ERROR(ReadBool(json, "attn_output_gate", &config->attn_output_gate));

@@ -38,6 +38,19 @@ struct LatentConfig {
   int64_t value_dim = 0;  // of a head
 };
 
+// Latent attention over keys that each token chooses (models/key_index.h).
+struct KeyIndexConfig {
+  int64_t dim = 0;  // of its heads and its key; 0: tokens attend to all keys
+  int64_t num_heads = 0;
+  int64_t num_keys = 0;             // that a token chooses
+  bool is_interleaved = false;      // it rotates pairs of neighbours
+  std::vector<bool> shared_layers;  // those that use the choice of the layer before; empty: none
+
+  bool IsShared(int64_t layer) const {
+    return !shared_layers.empty() && shared_layers[static_cast<size_t>(layer)];
+  }
+};
+
 // Gemma 4, whose layers differ in more than their window (weights/uneven_config.h).
 struct UnevenConfig {
   int64_t global_head_dim = 0;  // of layers without a window; 0: the model's layers are alike
@@ -63,6 +76,7 @@ struct ConfigRules {
   // An encoder of BERT's family: each token sees all others, and some keys have other names.
   bool is_encoder = false;
   bool has_latent = false;  // latent attention
+  bool has_index = false;   // over the keys that each token chooses
   bool is_uneven = false;   // has the keys of UnevenConfig
   RecurrentKind recurrent = RecurrentKind::kNone;
   StatePlace states = StatePlace::kForAttention;
@@ -86,9 +100,11 @@ struct ModelConfig {
   int64_t intermediate_size = 0;
   int64_t num_layers = 0;
   int64_t num_heads = 0;
-  int64_t num_kv_heads = 0;  // of the cache; one with a latent, whose size head_dim is
+  // Of the cache; one with a latent, whose size, with that of its index key, head_dim is.
+  int64_t num_kv_heads = 0;
   int64_t head_dim = 0;
   LatentConfig latent;
+  KeyIndexConfig index;
   UnevenConfig uneven;        // head_dim and num_kv_heads are then those of layers with a window
   RecurrentConfig recurrent;  // its layers have a state and no keys and values
   bool attn_output_gate = false;

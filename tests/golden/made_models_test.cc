@@ -22,6 +22,7 @@ using nlohmann::json;
 constexpr double kF32Tolerance = 1e-3;
 // Of bfloat16: a rounded score may choose another expert.
 constexpr double kBf16Tolerance = 1.5;
+constexpr double kOtherKeys = 3;  // or other keys; measured: 2.5
 
 json ReadModels() { return ReadGzipJson(TANDEM_GOLDEN_DIR "/made_models/models.json"); }
 
@@ -46,7 +47,9 @@ void CheckLogits(bool reference, DType dtype, double tolerance) {
       const auto expected = prompt["logits"].get<std::vector<float>>();
       const std::vector<float> got = EveryNth(rows.back(), models["stride"]);
       REQUIRE(got.size() == expected.size());
-      CHECK(MaxDifference(got, expected.data()) <= tolerance);
+      const bool chooses_keys = config->index.dim > 0 && std::ssize(rows) > config->index.num_keys;
+      const bool is_rough = dtype == DType::kBf16 && chooses_keys;
+      CHECK(MaxDifference(got, expected.data()) <= (is_rough ? kOtherKeys : tolerance));
     }
   }
 }

@@ -259,6 +259,24 @@ TEST_CASE("batch invariance: the models of golden_made_models") {
   seen.Check();
 }
 
+TEST_CASE("batch invariance: sparse attention with ranks that share layers, and in stages") {
+  const auto models = ReadGzipJson(TANDEM_GOLDEN_DIR "/made_models/models.json");
+  const auto weights = MakeMadeWeights(models["seed"]);
+  for (const auto& model : models["cases"]) {
+    if (model["name"] != "DeepseekV32ForCausalLM") continue;
+    const TempFolder folder;
+    folder.Write("config.json", model["config"].dump());
+    EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
+    options.model_dir = folder.path();
+    options.weights = weights.get();
+    constexpr int32_t kTight = kMaxModelLen / 32 + 4;
+    CheckInvariance(options, 1850, 2, kTight, {.tensor = 2}, 250);
+    CheckInvariance(options, 1855, 2, kTight, {.pipeline = 2}, 250);
+    return;
+  }
+  FAIL("there is no such case");
+}
+
 // With made-up weights. Windows in the layers 0, 2 and 4.
 EngineDriverOptions UnevenOptions(Weights* weights, DType dtype, const std::string& more_keys) {
   EngineDriverOptions options = BaseOptions("llama_plain", dtype, false);

@@ -3,6 +3,7 @@
 // on failure).
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/files/head_folder.h"
+#include "tests/support/files/temp_folder.h"
+#include "tests/support/gzip/gzip_lines.h"
+#include "tests/support/made_weights.h"
 
 #include <catch2/catch.hpp>
 
@@ -242,6 +246,24 @@ TEST_CASE("Drafts change no output: every architecture by every method") {
     CompareWorlds(options, 1, &counts, "", kAllMethods);
   }
   CHECK(counts.num_accepted > 100);
+  CHECK(counts.num_rejected > 100);
+}
+
+TEST_CASE("Drafts change no output: sparse attention, with made up weights") {
+  const auto models = ReadGzipJson(TANDEM_GOLDEN_DIR "/made_models/models.json");
+  const auto weights = MakeMadeWeights(models["seed"]);
+  Counts counts;
+  for (const auto& model : models["cases"]) {
+    if (!model["config"].contains("index_topk")) continue;
+    const TempFolder folder;
+    folder.Write("config.json", model["config"].dump());
+    EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
+    options.model_dir = folder.path();
+    options.weights = weights.get();
+    CompareWorlds(options, 1, &counts, "",
+                  {DraftMethod::kNgram, DraftMethod::kSuffix, DraftMethod::kMedusa});
+  }
+  CHECK(counts.num_accepted > 0);
   CHECK(counts.num_rejected > 100);
 }
 

@@ -130,12 +130,16 @@ void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelCon
     is_loaded_.push_back(loaded->get_future());
     other_ranks_.emplace_back([=, options = std::move(own), file = std::move(file)]() mutable {
       const auto group = RankGroup::Open(std::move(file), shape, rank).value();
-      const auto weights = OpenWeights(options.model_dir, "auto", config).value();
+      std::unique_ptr<Weights> opened;
+      if (options.weights == nullptr) {
+        opened = OpenWeights(options.model_dir, "auto", config).value();
+      }
+      Weights& weights = options.weights != nullptr ? *options.weights : *opened;
       auto backend = MakeBackend(options, rank);
       const Status joined = group->Join(backend.get());
       CHECK(joined.ok()) << joined.ToString();
-      auto model = LoadPart(options, config, runner_options.limits, group.get(), backend.get(),
-                            weights.get());
+      auto model =
+          LoadPart(options, config, runner_options.limits, group.get(), backend.get(), &weights);
       const auto runner = RankRunner::Create(std::move(backend), std::move(model), config,
                                              runner_options, group.get());
       CHECK(runner.ok()) << runner.status().ToString();

@@ -22,10 +22,10 @@
 namespace tandem {
 
 struct EngineDriverOptions {
-  std::string model_dir;                                        // or a GGUF file
-  Weights* weights = nullptr;                                   // in place of the folder's
-  bool reference_backend = false;                               // else cpu
-  std::function<std::unique_ptr<Backend>()> make_backend = {};  // in place of either
+  std::string model_dir;           // or a GGUF file
+  Weights* weights = nullptr;      // in place of the folder's; ranks read them at once
+  bool reference_backend = false;  // else cpu
+  std::function<std::unique_ptr<Backend>()> make_backend = {};               // in place of either
   std::function<std::unique_ptr<Backend>(int rank)> make_rank_backend = {};  // with ranks
   DType dtype = DType::kF32;
   WeightFormats formats = {};

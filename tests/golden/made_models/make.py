@@ -69,6 +69,12 @@ def stacked(name, shape):
 BASE = dict(vocab_size=256, hidden_size=64, intermediate_size=96, num_hidden_layers=3, num_attention_heads=4,
             num_key_value_heads=2, max_position_embeddings=256, tie_word_embeddings=False)
 
+LATENT = BASE | dict(
+    num_key_value_heads=4, rms_norm_eps=1e-6, q_lora_rank=40, kv_lora_rank=32, qk_nope_head_dim=24, qk_rope_head_dim=16,
+    v_head_dim=20, first_k_dense_replace=1, n_routed_experts=6, num_experts_per_tok=2, n_shared_experts=1,
+    moe_intermediate_size=32, norm_topk_prob=True, routed_scaling_factor=1.5, scoring_func="sigmoid",
+    topk_method="noaux_tc", index_head_dim=32, index_topk=24)
+
 
 # transformers renames what checkpoints have.
 GRANITE = [(r"experts\.gate_up_proj", "input_linear.weight"), (r"experts\.down_proj", "output_linear.weight"),
@@ -112,6 +118,13 @@ CASES = [
     case("Qwen2MoeForCausalLM", BASE | dict(
         num_experts=6, num_experts_per_tok=2, moe_intermediate_size=32, shared_expert_intermediate_size=48,
         norm_topk_prob=False, mlp_only_layers=[1], use_sliding_window=False), experts()),
+    case("DeepseekV32ForCausalLM", LATENT | dict(
+        num_hidden_layers=3, n_group=3, topk_group=2, index_n_heads=16, rope_theta=10000.0,
+        rope_scaling=dict(type="yarn", factor=4.0, original_max_position_embeddings=64, beta_fast=32, beta_slow=1, mscale=1.0,
+                          mscale_all_dim=1.0)), experts()),
+    case("GlmMoeDsaForCausalLM", LATENT | dict(
+        num_hidden_layers=5, n_group=1, topk_group=1, index_n_heads=14, index_topk_freq=3, index_skip_topk_offset=2,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0)), experts()),
 ]
 
 

@@ -296,6 +296,20 @@ TEST_CASE("engine config: what is not built for layers that differ in their head
              Contains("--enable-prompt-embeds"));
 }
 
+TEST_CASE("engine config: what is not built for tokens that choose their keys") {
+  ModelConfig model = SmallModel();
+  model.architecture = "GlmMoeDsaForCausalLM";
+  model.index.dim = 16;
+  const auto error = [&](const std::string& flag, const std::string& value) {
+    const auto setup = MakeSetup(ParseOk({"model", flag, value}), model);
+    return setup.ok() ? std::string() : setup.status().message();
+  };
+  CHECK(error("--device", "cpu").empty());
+  CHECK_THAT(error("--device", "cuda"),
+             Contains("--device cuda") && Contains("GlmMoeDsaForCausalLM"));
+  CHECK_THAT(error("--kv-cache-dtype", "fp8"), Contains("--kv-cache-dtype fp8"));
+}
+
 TEST_CASE("engine config: what drafts need, and what needs drafts") {
   ModelConfig model = SmallModel();
   model.num_layers = 2;

@@ -74,6 +74,22 @@ TEST_CASE("model sizes: layers of equal place in their groups share a layer of t
   for (const KvPlace& place : places) CHECK(taken.emplace(place.layer, place.group).second);
 }
 
+TEST_CASE("model sizes: layers that use another's choice of keys keep no key of an index") {
+  ModelConfig model;
+  model.num_layers = 4;
+  model.num_heads = 4;
+  model.num_kv_heads = 1;
+  model.head_dim = 48 + 16;
+  model.latent.kv_rank = 32;
+  model.index.dim = 16;
+  CHECK(KvSpecOf(model, 32, 10).memory_of(3).head_dim == 64);
+  model.index.shared_layers = {false, false, true, false};
+  const KvCacheSpec spec = KvSpecOf(model, 32, 10);
+  for (int layer = 0; layer < 4; ++layer) {
+    CHECK(spec.memory_of(layer).head_dim == (layer == 2 ? 48 : 64));
+  }
+}
+
 TEST_CASE("model sizes: the log has what a token takes in each kind of layers") {
   const auto text = [](const ModelConfig& model, const LayerGroups& groups) {
     const KvCacheSpec spec = KvSpecOf(model, 32, 10, KvFormat::kCompute, {}, groups);

@@ -234,6 +234,9 @@ TEST_CASE("an MTP head: a checkpoint without the layer, and models whose layers 
   CHECK_THAT(head.status().message(), Contains("model.layers.3.eh_proj.weight"));
   CHECK_THAT(MtpConfig(ConfigOf("qwen3_5_text")).status().message(),
              Contains("mtp is not built for Qwen3_5"));
+  ModelConfig sparse = config;
+  sparse.index.dim = 16;
+  CHECK_THAT(MtpConfig(sparse).status().message(), Contains("mtp is not built for"));
 }
 
 }  // namespace

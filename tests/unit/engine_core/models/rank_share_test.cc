@@ -84,6 +84,13 @@ TEST_CASE(
   config.vocab_size = 512;
   CHECK(CheckRanks(config, {.tensor_parallel_size = 2, .pipeline_parallel_size = 3}).ok());
   CHECK(CheckRanks(config, {.tensor_parallel_size = 8}).ok());
+  ModelConfig chooses_keys = config;
+  chooses_keys.index.shared_layers.assign(static_cast<size_t>(config.num_layers), false);
+  CHECK(CheckRanks(chooses_keys, {.pipeline_parallel_size = 2}).ok());
+  chooses_keys.index.shared_layers[static_cast<size_t>(LayersOf(config.num_layers, {1, 2}).begin)] =
+      true;
+  CHECK_THAT(CheckRanks(chooses_keys, {.pipeline_parallel_size = 2}).message(),
+             Catch::Matchers::Contains("--pipeline-parallel-size 2"));
   const auto refusal = [&](const RankSizes& sizes) { return CheckRanks(config, sizes).message(); };
   using Catch::Matchers::Contains;
   CHECK_THAT(refusal({.tensor_parallel_size = 3}),

@@ -368,6 +368,61 @@ TEST_CASE("model config: latent attention and the experts of DeepSeek's family")
   }
 }
 
+TEST_CASE("model config: keys that each token chooses") {
+  Json json = Minimal();
+  json["architectures"] = {"GlmMoeDsaForCausalLM"};
+  json["num_hidden_layers"] = 7;
+  json.update({{"n_routed_experts", 16},
+               {"kv_lora_rank", 32},
+               {"qk_rope_head_dim", 16},
+               {"index_head_dim", 24},
+               {"index_n_heads", 4},
+               {"index_topk", 64}});
+  const auto config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->index.dim == 24);
+  CHECK(config->index.num_heads == 4);
+  CHECK(config->index.num_keys == 64);
+  CHECK(config->index.is_interleaved);
+  CHECK(config->head_dim == 32 + 16 + 24);  // a token's cache
+  CHECK_FALSE(config->index.IsShared(6));
+  CHECK(config->mixture_layers == std::vector<bool>{false, false, false, true, true, true, true});
+
+  Json by_step = json;
+  by_step.update({{"index_topk_freq", 3}, {"index_skip_topk_offset", 2}});
+  const std::vector<bool> shared = {false, false, true, true, false, true, true};
+  CHECK(Parse(by_step)->index.shared_layers == shared);
+  Json by_letters = json;
+  by_letters["index_topk_pattern"] = "FFSSFSS";
+  CHECK(Parse(by_letters)->index.shared_layers == shared);
+  Json by_types = json;
+  by_types["indexer_types"] = {"full", "full", "shared", "shared", "full", "shared", "shared"};
+  by_types["mlp_layer_types"] = {"sparse", "dense", "dense", "dense", "dense", "dense", "sparse"};
+  CHECK(Parse(by_types)->index.shared_layers == shared);
+  CHECK(Parse(by_types)->mixture_layers ==
+        std::vector<bool>{true, false, false, false, false, false, true});
+
+  for (const auto& [key, value] :
+       std::vector<std::pair<std::string, Json>>{{"index_head_dim", 8},
+                                                 {"index_head_dim", 17},
+                                                 {"index_topk", 0},
+                                                 {"index_n_heads", -1},
+                                                 {"index_n_heads", 60000},
+                                                 {"indexer_types", {"full"}},
+                                                 {"index_topk_pattern", "SFFFFFF"},
+                                                 {"index_topk_pattern", "FFFFXFF"},
+                                                 {"mlp_layer_types", {"dense"}},
+                                                 {"q_lora_rank", nullptr}}) {
+    CAPTURE(key, value.dump());
+    Json bad = json;
+    bad[key] = value;
+    CHECK_THAT(Parse(bad).status().message(), Contains(key));
+  }
+  Json dense = json;
+  dense["architectures"] = {"DeepseekV3ForCausalLM"};
+  CHECK(Parse(dense)->index.dim == 0);
+}
+
 // With windows in layers 0, 1, 3 and 4.
 Json UnevenConfigJson() {
   Json json = Minimal();
