@@ -129,6 +129,11 @@ class CudaOps final : public Ops {
   OverlappingStream queue() const { return device_->queue(); }
   // Whether num_rows are few enough for the kernels of decode steps.
   bool IsSkinny(int64_t num_rows) const;
+  // Whether these are so few that plain multiplications keep up with reading the weights.
+  bool IsPlain(int64_t num_rows) const;
+  // Whether cuBLASLt, and a kernel for what remains, multiplies few rows faster than ours.
+  bool PrefersCublasLt(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
+                       const Tensor& bias, LinearEpilogue epilogue);
   // Linear of few rows; RmsNormLinear if there is a norm_weight.
   void MultiplySkinny(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
                       const Tensor& bias, LinearEpilogue epilogue, const Tensor& norm_weight,

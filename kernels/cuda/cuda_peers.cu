@@ -84,11 +84,11 @@ template <class Out, class X>
 __global__ void GatherNormedKernel(Peers peers, Rows<uint4> rows, Out* out, int64_t out_stride,
                                    const X* x, int64_t x_stride, const float* weight, float epsilon,
                                    int64_t hidden) {
+  const RowNorm<kThreads> norm(weight, hidden);
   WaitForPreviousKernel();
   ExchangeRow(peers, rows);
   __syncthreads();
-  RmsNormRow<kThreads>(out + blockIdx.x * out_stride, x + blockIdx.x * x_stride, weight, epsilon,
-                       hidden);
+  norm.Apply(out + blockIdx.x * out_stride, x + blockIdx.x * x_stride, epsilon);
 }
 
 Peers PeersOf(std::span<Room* const, kMaxDeviceRanks> rooms, int rank, int size) {

@@ -18,13 +18,14 @@ namespace tandem {
 inline constexpr int kWarpSize = 32;
 inline constexpr unsigned kAllLanes = 0xffffffff;
 
-// A kernel in an OverlappingStream may begin before the previous kernel has ended. It calls this
-// before anything but reads of memory that no kernel writes (weights): on return the previous
-// kernel's results are there, and the next kernel may begin.
+// A kernel in an OverlappingStream may begin before those before it have ended. It calls this
+// before anything but reads of memory that no kernel writes (weights): on return the results of all
+// earlier kernels are there. The next kernel may begin, up to the same place, once all blocks of
+// this one have.
 __device__ inline void WaitForPreviousKernel() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
-  asm volatile("griddepcontrol.wait;" ::: "memory");
   asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+  asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 
@@ -52,6 +53,19 @@ template <class T>
 __device__ inline uint4 LoadRaw(const T* x) {
   return *reinterpret_cast<const uint4*>(x);
 }
+// Of numbers that are read once: leaves the first-level cache to others.
+template <class T>
+__device__ inline uint4 LoadStreamed(const T* x) {
+#ifdef __CUDACC__
+  uint4 raw;
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(raw.x), "=r"(raw.y), "=r"(raw.z), "=r"(raw.w)
+               : "l"(x));
+  return raw;
+#else
+  return LoadRaw(x);
+#endif
+}
 template <class T>
 __device__ inline Wide<T> Widen(uint4 raw) {
   const unsigned words[] = {raw.x, raw.y, raw.z, raw.w};
@@ -67,6 +81,95 @@ __device__ inline Wide<T> Widen(uint4 raw) {
   }
   return wide;
 }
+
+// Two numbers as bf16 in one word, the first one in the lower half.
+__device__ inline unsigned PackPair(float first, float second) {
+#ifdef __CUDACC__
+  unsigned result;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+  return result;
+#else
+  return ToBf16(first).bits | unsigned{ToBf16(second).bits} << 16;
+#endif
+}
+
+// Consecutive numbers.
+template <int kSize>
+struct Numbers {
+  float values[kSize];
+
+  // Whether all the numbers can be there by accesses of 16 bytes, or as many as the numbers have.
+  template <class T>
+  __device__ static bool IsAligned(const T* x) {
+    constexpr uintptr_t kBytes = kSize * sizeof(T) < 16 ? kSize * sizeof(T) : 16;
+    return reinterpret_cast<uintptr_t>(x) % kBytes == 0;
+  }
+  // REQUIRES: IsAligned, here and in Store.
+  __device__ void Load(const float* x) {
+#pragma unroll
+    for (int i = 0; i < kSize; i += 4) {
+      const auto four = *reinterpret_cast<const float4*>(x + i);
+      values[i] = four.x;
+      values[i + 1] = four.y;
+      values[i + 2] = four.z;
+      values[i + 3] = four.w;
+    }
+  }
+  __device__ void Load(const Bf16* x) {
+    if constexpr (kSize == 4) {
+      const auto two = *reinterpret_cast<const uint2*>(x);
+      SetPair(0, two.x);
+      SetPair(2, two.y);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSize; i += 8) {
+        const auto four = *reinterpret_cast<const uint4*>(x + i);
+        SetPair(i, four.x);
+        SetPair(i + 2, four.y);
+        SetPair(i + 4, four.z);
+        SetPair(i + 6, four.w);
+      }
+    }
+  }
+  __device__ void Store(float* out) const {
+#pragma unroll
+    for (int i = 0; i < kSize; i += 4) {
+      *reinterpret_cast<float4*>(out + i) = {values[i], values[i + 1], values[i + 2],
+                                             values[i + 3]};
+    }
+  }
+  __device__ void Store(Bf16* out) const {
+    if constexpr (kSize == 4) {
+      *reinterpret_cast<uint2*>(out) = {PairAt(0), PairAt(2)};
+    } else {
+#pragma unroll
+      for (int i = 0; i < kSize; i += 8) {
+        *reinterpret_cast<uint4*>(out + i) = {PairAt(i), PairAt(i + 2), PairAt(i + 4),
+                                              PairAt(i + 6)};
+      }
+    }
+  }
+  // One by one: the first `count` numbers; 0 for the others.
+  template <class T>
+  __device__ void LoadSome(const T* x, int64_t count) {
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) values[i] = i < count ? LoadFloat(x + i) : 0;
+  }
+  template <class T>
+  __device__ void StoreSome(T* out, int64_t count) const {
+#pragma unroll
+    for (int i = 0; i < kSize; ++i) {
+      if (i < count) StoreFloat(out + i, values[i]);
+    }
+  }
+
+ private:
+  __device__ void SetPair(int i, unsigned pair) {
+    values[i] = std::bit_cast<float>(pair << 16);
+    values[i + 1] = std::bit_cast<float>(pair & 0xffff0000);
+  }
+  __device__ unsigned PairAt(int i) const { return PackPair(values[i], values[i + 1]); }
+};
 
 struct Silu {
   __device__ static float Of(float x) { return x / (1 + expf(-x)); }

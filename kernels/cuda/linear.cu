@@ -1,8 +1,10 @@
-// Matrix products. Few rows (decode) are bound by reading the weights once: up to 4 rows run in
-// SkinnyKernel, with the norm before and the gate after the product, up to 16 on the tensor cores,
-// with the gate after it. More rows go to cuBLASLt, or to TileKernel if it is missing or refuses.
-// Beyond 4 rows the norm is a kernel of its own: every block would read all rows in float32 again,
-// up to twice the bytes of its weights, while one more kernel in a graph takes about 1 us.
+// Matrix products. Few rows (decode) are bound by reading the weights once. One row runs in
+// SkinnyKernel, with the norm before and the gate after the product; up to 16 rows on the tensor
+// cores, with the gate after it, or by cuBLASLt where that has been measured to be faster. More
+// rows go to cuBLASLt, or to TileKernel if it is missing or refuses. Beyond one row the norm is a
+// kernel of its own: every block would read all rows in float32 again, and plain multiplications of
+// 4 rows reach two thirds of the memory's speed. float32, for tests, has no tensor cores: up to 4
+// rows are normed by SkinnyKernel.
 
 #include <algorithm>
 #include <type_traits>
@@ -90,15 +92,18 @@ constexpr int64_t kRowAlign = 16;  // bytes, of a weight's rows
 
 template <int kM, bool kGated, class Out, class X, class T>
 void LaunchRows(OverlappingStream stream, Out* out, const X* x, const T* weight,
-                const SkinnyArgs& args) {
+                const SkinnyArgs& args, int64_t num_multiprocessors) {
   const LinearArgs& linear = args.linear;
   const int64_t columns = kGated ? linear.n / 2 : linear.n;
-  const unsigned blocks = Blocks(columns, kSkinnyWarps / args.split);
+  unsigned blocks = Blocks(columns, kSkinnyWarps / args.split);
   const auto launch = [&](auto* kernel) {
     Launch(stream, blocks, kSkinnyThreads, kernel, out, x, weight, args);
   };
-  if constexpr (kM <= kPlainRows) {
+  constexpr bool kMayNorm = kM == 1 || (kM <= kPlainRows && std::is_same_v<T, float>);
+  if constexpr (kMayNorm) {
     if (args.norm_weight != nullptr) {
+      // Rounds of equal size, of blocks that all run at once.
+      blocks = Blocks(blocks, Blocks(blocks, kNormedBlocks * num_multiprocessors));
       return launch(SkinnyKernel<kM, kGated, true, true, Out, X, T>);
     }
   }
@@ -111,14 +116,32 @@ void LaunchRows(OverlappingStream stream, Out* out, const X* x, const T* weight,
 
 template <bool kGated, class Out, class X, class T>
 void LaunchSkinny(OverlappingStream stream, Out* out, const X* x, const T* weight,
-                  const SkinnyArgs& args) {
-  if (args.linear.m == 1) return LaunchRows<1, kGated>(stream, out, x, weight, args);
-  if (args.linear.m <= 4) return LaunchRows<4, kGated>(stream, out, x, weight, args);
-  LaunchRows<kSkinnyRows, kGated>(stream, out, x, weight, args);
+                  const SkinnyArgs& args, int64_t num_multiprocessors) {
+  const auto launch = [&]<int kM>() {
+    LaunchRows<kM, kGated>(stream, out, x, weight, args, num_multiprocessors);
+  };
+  if (args.linear.m == 1) return launch.template operator()<1>();
+  if (args.linear.m <= kPlainRows) return launch.template operator()<kPlainRows>();
+  launch.template operator()<kSkinnyRows>();
 }
 
 bool IsGate(LinearEpilogue epilogue) {
   return epilogue == LinearEpilogue::kSiluAndMul || epilogue == LinearEpilogue::kGeluAndMul;
+}
+
+GemmTask TaskOf(const Tensor& y, const Tensor& x, const DenseRows& weight, bool accumulate) {
+  return {.x = x.data,
+          .x_stride = x.row_stride,
+          .weight = weight.data,
+          .weight_stride = weight.stride,
+          .out = y.data,
+          .out_stride = y.row_stride,
+          .m = x.rows(),
+          .n = weight.n,
+          .k = weight.k,
+          .in = x.dtype,
+          .out_dtype = y.dtype,
+          .accumulate = accumulate};
 }
 
 }  // namespace
@@ -129,12 +152,46 @@ bool CudaOps::IsSkinny(int64_t num_rows) const {
          (cublaslt_ == nullptr || has_tensor_cores ? kSkinnyRows : kPlainRowsBesideCublas);
 }
 
+bool CudaOps::IsPlain(int64_t num_rows) const {
+  return num_rows <= (dtype_ == DType::kBf16 ? 1 : kPlainRows);
+}
+
+bool CudaOps::PrefersCublasLt(const Tensor& out, const Tensor& x, const CudaMatrix& matrix,
+                              const Tensor& bias, LinearEpilogue epilogue) {
+  if (cublaslt_ == nullptr || dtype_ != DType::kBf16 || IsPlain(x.rows())) return false;
+  const bool is_gated = IsGate(epilogue), accumulates = epilogue == LinearEpilogue::kAddResidual;
+  Tensor y = out;
+  if (is_gated) {
+    // A capture can use no more memory than the steps before it.
+    if (device_->is_capturing() && ungated_.view().NumElements() < x.rows() * matrix.n()) {
+      return false;
+    }
+    y = Scratch(&ungated_, dtype_, x.rows(), matrix.n());
+    if (y.empty()) return false;
+  }
+  OwnProduct own;
+  own.run = [&](void* to) {
+    Tensor there = out;
+    if (to != nullptr) there.data = to;
+    MultiplySkinny(there, x, matrix, bias, epilogue, {}, 0);
+  };
+  if (is_gated || (!bias.empty() && !accumulates)) {
+    own.rest = [&] {
+      if (!bias.empty()) AddBias(y, bias);
+      if (is_gated) Gate(out, y, epilogue);
+    };
+  }
+  return cublaslt_->IsBetter(TaskOf(y, x, matrix.dense(), accumulates), own);
+}
+
 void CudaOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatrix& weight,
                        const Tensor& bias, LinearEpilogue epilogue) {
   if (x.rows() == 0) return;
   const auto& matrix = static_cast<const CudaMatrix&>(weight);
   if (matrix.is_coded()) return MultiplyCoded(out, x, matrix, bias, epilogue);
-  if (IsSkinny(x.rows())) return MultiplySkinny(out, x, matrix, bias, epilogue, {}, 0);
+  if (IsSkinny(x.rows()) && !PrefersCublasLt(out, x, matrix, bias, epilogue)) {
+    return MultiplySkinny(out, x, matrix, bias, epilogue, {}, 0);
+  }
   if (!IsGate(epilogue)) {
     return Multiply(out, x, matrix.dense(), bias, epilogue == LinearEpilogue::kAddResidual);
   }
@@ -147,7 +204,7 @@ void CudaOps::DoLinear(const Tensor& out, const Tensor& x, const PackedMatrix& w
 void CudaOps::MultiplyUngated(const Tensor& y, const Tensor& x, const CudaMatrix& weight,
                               const Tensor& bias) {
   if (weight.is_coded()) return MultiplyCoded(y, x, weight, bias, LinearEpilogue::kStore);
-  if (IsSkinny(x.rows())) {
+  if (IsSkinny(x.rows()) && !PrefersCublasLt(y, x, weight, bias, LinearEpilogue::kStore)) {
     return MultiplySkinny(y, x, weight, bias, LinearEpilogue::kStore, {}, 0);
   }
   Multiply(y, x, weight.dense(), bias, /*accumulate=*/false);
@@ -165,8 +222,7 @@ void CudaOps::DoRmsNormLinear(const Tensor& out, const Tensor& x, const Tensor& 
   const int64_t width = kRowAlign / SizeOf(dtype_);
   const int64_t normed_bytes = x.rows() * (weight.k() + width - 1) / width * kRowAlign;
   const auto& matrix = static_cast<const CudaMatrix&>(weight);
-  if (!matrix.is_coded() && IsSkinny(x.rows()) && x.rows() <= kPlainRows &&
-      normed_bytes <= kNormedBytes) {
+  if (!matrix.is_coded() && IsPlain(x.rows()) && normed_bytes <= kNormedBytes) {
     return MultiplySkinny(out, x, matrix, bias, epilogue, norm_weight, epsilon);
   }
   const Tensor normed = Scratch(&normed_, dtype_, x.rows(), weight.k());
@@ -189,23 +245,24 @@ void CudaOps::MultiplySkinny(const Tensor& out, const Tensor& x, const CudaMatri
                  .k = matrix.k(),
                  .bias = bias.empty() ? nullptr : bias.Data<float>(),
                  .accumulate = epilogue == LinearEpilogue::kAddResidual},
-      .split = ChooseSplit(columns, matrix.k(),
-                           dtype_ == DType::kBf16 ? LeastDepth<Bf16>() : LeastDepth<float>(),
-                           device_->num_multiprocessors()),
+      .split = ChooseSkinnySplit(columns, matrix.k(),
+                                 dtype_ == DType::kBf16 ? LeastDepth<Bf16>() : LeastDepth<float>(),
+                                 device_->num_multiprocessors()),
       .is_gelu = epilogue == LinearEpilogue::kGeluAndMul,
       .norm_weight = norm_weight.empty() ? nullptr : norm_weight.Data<float>(),
       .epsilon = epsilon};
   WithTypes(out, x, [&]<class Out, class X>(Out* out_data, const X* x_data) {
     const auto launch = [&]<class T>(const T* w) {
       if constexpr (std::is_same_v<X, Bf16>) {
-        const bool is_plain = x.rows() <= kPlainRows;
-        if (!is_plain && LaunchTensorCores(queue(), out_data, x_data, w, is_gated, args,
-                                           device_->num_multiprocessors())) {
+        if (!IsPlain(x.rows()) && LaunchTensorCores(queue(), out_data, x_data, w, is_gated, args,
+                                                    device_->num_multiprocessors())) {
           return;
         }
       }
-      if (is_gated) return LaunchSkinny<true>(queue(), out_data, x_data, w, args);
-      LaunchSkinny<false>(queue(), out_data, x_data, w, args);
+      const int64_t num_multiprocessors = device_->num_multiprocessors();
+      if (is_gated)
+        return LaunchSkinny<true>(queue(), out_data, x_data, w, args, num_multiprocessors);
+      LaunchSkinny<false>(queue(), out_data, x_data, w, args, num_multiprocessors);
     };
     if (dtype_ == DType::kBf16) return launch(static_cast<const Bf16*>(matrix.data()));
     if constexpr (std::is_same_v<X, float>) launch(static_cast<const float*>(matrix.data()));
@@ -224,19 +281,7 @@ void CudaOps::Multiply(const Tensor& y, const Tensor& x, const DenseRows& weight
                            .accumulate = accumulate};
   WithTypes(y, x, [&]<class Out, class T>(Out* out_data, const T* x_data) {
     const auto* w = static_cast<const T*>(weight.data);
-    const GemmTask task = {.x = x_data,
-                           .x_stride = args.x_stride,
-                           .weight = w,
-                           .weight_stride = args.weight_stride,
-                           .out = out_data,
-                           .out_stride = args.out_stride,
-                           .m = args.m,
-                           .n = args.n,
-                           .k = args.k,
-                           .in = x.dtype,
-                           .out_dtype = y.dtype,
-                           .accumulate = args.accumulate};
-    if (cublaslt_ == nullptr || !cublaslt_->TryGemm(task)) {
+    if (cublaslt_ == nullptr || !cublaslt_->TryGemm(TaskOf(y, x, weight, accumulate))) {
       const dim3 grid(Blocks(args.n, kTile), Blocks(args.m, kTile));
       Launch(queue(), grid, kTileThreads, TileKernel<Out, T>, out_data, x_data, w, args);
       return;

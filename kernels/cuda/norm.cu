@@ -15,9 +15,9 @@ constexpr int kThreads = 256;
 template <class Out, class X>
 __global__ void RmsNormKernel(Out* out, int64_t out_stride, const X* x, int64_t x_stride,
                               const float* weight, float epsilon, int64_t hidden) {
+  const RowNorm<kThreads> norm(weight, hidden);
   WaitForPreviousKernel();
-  RmsNormRow<kThreads>(out + blockIdx.x * out_stride, x + blockIdx.x * x_stride, weight, epsilon,
-                       hidden);
+  norm.Apply(out + blockIdx.x * out_stride, x + blockIdx.x * x_stride, epsilon);
 }
 
 template <class Out, class X>

@@ -55,23 +55,22 @@ __device__ inline void MultiplyTiles(Out* out, const Bf16* x, const Bf16* weight
   }
 
   const int64_t step = int64_t{args.split} * kTileDepth;
+  // Each load is replaced by the one kUnroll steps further on as soon as it has been used.
   uint4 numbers[kUnroll][kMatrices][2];
-  const auto load = [&](int64_t base) {
+  const auto load = [&](int u, int64_t at) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int64_t at = base + u * step + piece * 8;
+    for (int matrix = 0; matrix < kMatrices; ++matrix) {
 #pragma unroll
-      for (int matrix = 0; matrix < kMatrices; ++matrix) {
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          numbers[u][matrix][half] =
-              at < linear.k ? LoadRaw(columns[matrix][half] + at) : uint4{0, 0, 0, 0};
-        }
+      for (int half = 0; half < 2; ++half) {
+        uint4& raw = numbers[u][matrix][half];
+        raw = uint4{0, 0, 0, 0};
+        if (at < linear.k) raw = LoadStreamed(columns[matrix][half] + at);
       }
     }
   };
-  int64_t base = int64_t{part} * kTileDepth;
-  load(base);
+  int64_t base = int64_t{part} * kTileDepth + piece * 8;
+#pragma unroll
+  for (int u = 0; u < kUnroll; ++u) load(u, base + u * step);
   if constexpr (kWaits) WaitForPreviousKernel();
   float sums[kMatrices][kTiles][4];
 #pragma unroll
@@ -82,13 +81,15 @@ __device__ inline void MultiplyTiles(Out* out, const Bf16* x, const Bf16* weight
       for (float& sum : sums[matrix][tile]) sum = 0;
     }
   }
-  while (base < linear.k) {
+  // A warp's lanes multiply together, so all go on while the first of them has something to read.
+  for (; base - piece * 8 < linear.k; base += kUnroll * step) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      const int64_t at = base + u * step + piece * 8;
+      const int64_t at = base + u * step;
 #pragma unroll
       for (int tile = 0; tile < kTiles; ++tile) {
-        const uint4 factors = at < linear.k ? LoadRaw(rows[tile] + at) : uint4{0, 0, 0, 0};
+        uint4 factors = {0, 0, 0, 0};
+        if (at < linear.k) factors = LoadRaw(rows[tile] + at);
 #pragma unroll
         for (int matrix = 0; matrix < kMatrices; ++matrix) {
           const uint4 low = numbers[u][matrix][0], high = numbers[u][matrix][1];
@@ -97,9 +98,8 @@ __device__ inline void MultiplyTiles(Out* out, const Bf16* x, const Bf16* weight
           MultiplyFragments(tile_sums, {low.z, high.z, low.w, high.w}, {factors.z, factors.w});
         }
       }
+      load(u, at + kUnroll * step);
     }
-    base += kUnroll * step;
-    if (base < linear.k) load(base);
   }
 
 #pragma unroll

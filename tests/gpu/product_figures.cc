@@ -74,7 +74,7 @@ std::vector<ProductFigure> MeasureProducts(Backend* backend, bool is_tiny) {
   std::vector<ProductFigure> figures;
   for (const Form& form : forms) {
     const auto matrix = backend->Pack({&form.source, 1}, form.format).value();
-    for (const int64_t m : {1, 8, 16, 32, 64, 128, 512, 2048, 8192}) {
+    for (const int64_t m : {1, 4, 8, 16, 32, 64, 128, 512, 2048, 8192}) {
       if (is_tiny && m > 128) continue;
       figures.push_back({.name = "product of " + std::to_string(m) + " rows, " + form.name,
                          .seconds = TimeProduct(backend, *matrix, m),

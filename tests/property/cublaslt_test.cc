@@ -68,6 +68,25 @@ TEST_CASE("cuBLASLt: products of numbers") {
   CheckAlike({&source, 1}, WeightFormat::kCompute, 40, 0.1f, 3e-2f);
 }
 
+// The emulated one is better than our kernel where the number of rows is even.
+TEST_CASE("cuBLASLt: products of few rows where it is the faster one") {
+  Draw draw(5);
+  auto numbers = draw.Normals(48 * 128);
+  const MatrixSource source = View(numbers, {48, 128});
+  for (const int64_t m : {2, 6, 16})
+    CheckAlike({&source, 1}, WeightFormat::kCompute, m, 0.1f, 3e-2f);
+  const WithCublasLt installed;
+  const auto backend = Cuda();
+  const auto packed = backend->Pack({&source, 1}, WeightFormat::kCompute).value();
+  const int64_t num_before = NumEmulatedGemms();
+  for (const int64_t m : {1, 3, 7, 15}) {
+    const OwnedTensor out = Make(*backend, DType::kF32, {m, 48});
+    backend->ops().Linear(out, UploadAct(*backend, draw.Normals(m * 128), {m, 128}), *packed);
+    Floats(*backend, out);
+  }
+  CHECK(NumEmulatedGemms() == num_before);
+}
+
 TEST_CASE("cuBLASLt: products of codes that are made into numbers") {
   Draw draw(2);
   RandomBlocks first(draw, kLayouts[7], 20, 256), second(draw, kLayouts[9], 28, 256);

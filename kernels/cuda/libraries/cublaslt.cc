@@ -19,6 +19,9 @@ namespace {
 constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // Hopper's kernels need it
 constexpr int kCandidates = 8;                        // algorithms timed for a shape
 constexpr int kTimedRuns = 3;
+// What a kernel of ours gains in a step: it begins before the one before it has ended, and lets the
+// next one begin.
+constexpr float kOverlapMs = 0.002f;
 constexpr size_t kEvictBytes = size_t{128} << 20;  // more than any second-level cache
 
 // The functions we call, found by name.
@@ -93,6 +96,18 @@ class OpenedCublasLt final : public CublasLt {
     cudaFree(workspace_);
   }
 
+  bool IsBetter(const GemmTask& task, const OwnProduct& own) override {
+    const std::pair key(ShapeOf(task), own.rest != nullptr);
+    auto found = is_better_.find(key);
+    if (found == is_better_.end()) {
+      Scratch scratch = MakeScratch(task);
+      if (scratch.memory == nullptr) return false;
+      found = is_better_.emplace(key, TimeBoth(task, own, scratch)).first;
+      CHECK_CUDA(cudaFree(scratch.memory));
+    }
+    return found->second;
+  }
+
   bool TryGemm(const GemmTask& task) override {
     if (task.in == DType::kI8 && !TANDEM_HAS_ROW_SCALES) return false;
     // cuBLASLt's matrices are column-major: out^T [n, m] = (W^T)^T [n, k] x^T [k, m].
@@ -125,6 +140,13 @@ class OpenedCublasLt final : public CublasLt {
     const GemmTask& task;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t a, b, out;
+  };
+
+  // Where products are timed: memory that evicts everything from the caches. A product that adds
+  // to its output is timed on this memory.
+  struct Scratch {
+    void* memory = nullptr;
+    void* out = nullptr;
   };
 
   void SetRowScales([[maybe_unused]] const GemmTask& task,
@@ -191,32 +213,60 @@ class OpenedCublasLt final : public CublasLt {
   std::optional<cublasLtMatmulAlgo_t> Choose(const Call& call) {
     const std::vector<cublasLtMatmulHeuristicResult_t> candidates = Suggestions(call);
     if (candidates.empty()) return std::nullopt;
-    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-    CHECK_CUDA(cudaStreamIsCapturing(stream_, &capture));
-    if (capture != cudaStreamCaptureStatusNone) return candidates[0].algo;
-    // A product that adds to its output is timed on separate memory.
-    const GemmTask& task = call.task;
-    const size_t out_bytes =
-        static_cast<size_t>(task.m * task.out_stride * SizeOf(task.out_dtype)) + kMaxAlign;
-    void* scratch = nullptr;
-    if (cudaMalloc(&scratch, std::max(out_bytes, kEvictBytes)) != cudaSuccess) {
-      cudaGetLastError();  // cleared: the first suggestion is used
-      return candidates[0].algo;
-    }
-    void* out = task.accumulate ? static_cast<std::byte*>(scratch) + AlignOf(task.out) : task.out;
+    const Scratch scratch = MakeScratch(call.task);
+    if (scratch.memory == nullptr) return candidates[0].algo;
+    const auto run = [&](size_t i) { return Run(call, candidates[i].algo, scratch.out); };
     const size_t best = FastestOf(
-        candidates.size(), kTimedRuns,
-        [&](size_t i) { return Run(call, candidates[i].algo, out) == CUBLAS_STATUS_SUCCESS; },
-        [&](size_t i) { return TimeRun(call, candidates[i].algo, scratch, out); });
-    CHECK_CUDA(cudaFree(scratch));
+        candidates.size(), kTimedRuns, [&](size_t i) { return run(i) == CUBLAS_STATUS_SUCCESS; },
+        [&](size_t i) { return TimeOf(scratch, [&] { CHECK_CUBLAS(run(i)); }); });
+    CHECK_CUDA(cudaFree(scratch.memory));
     return candidates[best].algo;
   }
 
-  // Milliseconds. Overwrites `scratch` first, so that the caches hold nothing else.
-  float TimeRun(const Call& call, const cublasLtMatmulAlgo_t& algorithm, void* scratch, void* out) {
-    CHECK_CUDA(cudaMemsetAsync(scratch, 0, kEvictBytes, stream_));
+  // Whether the library's product is better than ours.
+  bool TimeBoth(const GemmTask& task, const OwnProduct& own, const Scratch& scratch) {
+    GemmTask theirs = task;
+    theirs.out = scratch.out;
+    if (!TryGemm(theirs)) return false;
+    const auto run_theirs = [&] {
+      CHECK(TryGemm(theirs));
+      if (own.rest != nullptr) own.rest();
+    };
+    const auto run_ours = [&] { own.run(task.accumulate ? scratch.out : nullptr); };
+    const auto run = [&](size_t i) { i == 0 ? run_ours() : run_theirs(); };
+    const auto try_run = [&](size_t i) {
+      run(i);
+      return true;
+    };
+    const auto time_run = [&](size_t i) {
+      return TimeOf(scratch, [&] { run(i); }) + (i == 0 ? 0 : kOverlapMs);
+    };
+    return FastestOf(2, kTimedRuns, try_run, time_run) == 1;
+  }
+
+  // Null in a capture, or without memory for it.
+  Scratch MakeScratch(const GemmTask& task) {
+    cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+    CHECK_CUDA(cudaStreamIsCapturing(stream_, &capture));
+    if (capture != cudaStreamCaptureStatusNone) return {};
+    const size_t out_bytes =
+        static_cast<size_t>(task.m * task.out_stride * SizeOf(task.out_dtype)) + kMaxAlign;
+    Scratch scratch;
+    if (cudaMalloc(&scratch.memory, std::max(out_bytes, kEvictBytes)) != cudaSuccess) {
+      cudaGetLastError();  // cleared: nothing is timed
+      return {};
+    }
+    scratch.out =
+        task.accumulate ? static_cast<std::byte*>(scratch.memory) + AlignOf(task.out) : task.out;
+    return scratch;
+  }
+
+  // Milliseconds. Overwrites the scratch memory first, so that the caches hold nothing else.
+  template <class RunOnce>
+  float TimeOf(const Scratch& scratch, RunOnce run_once) {
+    CHECK_CUDA(cudaMemsetAsync(scratch.memory, 0, kEvictBytes, stream_));
     CHECK_CUDA(cudaEventRecord(begin_, stream_));
-    CHECK_CUBLAS(Run(call, algorithm, out));
+    run_once();
     CHECK_CUDA(cudaEventRecord(end_, stream_));
     CHECK_CUDA(cudaEventSynchronize(end_));
     float ms = 0;
@@ -230,6 +280,7 @@ class OpenedCublasLt final : public CublasLt {
   void* workspace_;
   cudaEvent_t begin_ = nullptr, end_ = nullptr;
   std::map<GemmShape, std::optional<cublasLtMatmulAlgo_t>> algorithms_;  // nullopt: unsupported
+  std::map<std::pair<GemmShape, bool>, bool> is_better_;  // than ours, which has more to do or not
 };
 
 }  // namespace

@@ -3,11 +3,13 @@
 // cuBLASLt, opened at run time: a host without it still runs, on our own matrix product.
 // Thread: engine loop. Owns: the library, its handle, its workspace and, per shape, the algorithm
 // that was fastest at the shape's first product. That product takes some milliseconds and waits; a
-// shape first met in a capture uses the library's own choice.
+// shape first met in a capture uses the library's own choice. Likewise which of its products take
+// longer than ours.
 // Failure: Open returns null if the library or a device is missing; a product that fails ends the
 // process.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 #include "kernels/tensor.h"
@@ -30,6 +32,12 @@ struct GemmTask {
   const float* weight_scales = nullptr;  // [n]
 };
 
+// A kernel of ours that takes a product's place.
+struct OwnProduct {
+  std::function<void(void* out)> run;  // null: to where its result belongs
+  std::function<void()> rest;          // what it does besides: bias, gate; null: nothing
+};
+
 class CublasLt {
  public:
   // `stream`: a cudaStream_t.
@@ -37,6 +45,9 @@ class CublasLt {
   virtual ~CublasLt() = default;
   // False: the library does not support such matrices, and nothing was done.
   [[nodiscard]] virtual bool TryGemm(const GemmTask& task) = 0;
+  // Whether TryGemm, and then `rest`, takes less time than ours: measured once per shape, outside
+  // of captures. Leaves the results undefined, or as they were if the task accumulates.
+  virtual bool IsBetter(const GemmTask& task, const OwnProduct& own) = 0;
 };
 
 }  // namespace tandem

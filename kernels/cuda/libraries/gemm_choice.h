@@ -15,7 +15,7 @@ namespace tandem {
 // Rows are rounded up to a power of two or to the middle between two: a step's batch varies from
 // step to step.
 inline int64_t RowBucket(int64_t m) {
-  int64_t bucket = 16;
+  int64_t bucket = 4;
   while (bucket < m) bucket *= 2;
   return bucket > 32 && m <= bucket / 4 * 3 ? bucket / 4 * 3 : bucket;
 }

@@ -23,8 +23,9 @@ GemmTask Task() {
 
 TEST_CASE("rows share an algorithm up to the next power of two or the middle between two") {
   const std::pair<int64_t, int64_t> buckets[] = {
-      {1, 16},  {16, 16}, {17, 32},  {24, 32},   {33, 48},   {48, 48},   {49, 64},
-      {64, 64}, {65, 96}, {97, 128}, {128, 128}, {129, 192}, {193, 256}, {8192, 8192}};
+      {1, 4},    {4, 4},     {5, 8},     {9, 16},    {16, 16},    {17, 32},
+      {24, 32},  {33, 48},   {48, 48},   {49, 64},   {64, 64},    {65, 96},
+      {97, 128}, {128, 128}, {129, 192}, {193, 256}, {8192, 8192}};
   for (const auto& [rows, bucket] : buckets) {
     CAPTURE(rows);
     CHECK(RowBucket(rows) == bucket);
