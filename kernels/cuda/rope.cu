@@ -9,6 +9,7 @@ namespace tandem {
 namespace {
 
 constexpr int kHeadsPerBlock = 4;  // one warp each
+constexpr int kLanePairs = 4;      // of a lane: heads have up to 256 numbers
 
 struct RopeArgs {
   int num_heads;
@@ -29,41 +30,58 @@ struct RopeArgs {
   float k_scale, v_scale;  // of a cache in float8, else 1
 };
 
-// A head of q or k, normed and turned; `finish` makes of its numbers what is stored. By one warp.
+// A head of q or k, normed and turned; `finish` makes of its numbers what is stored. By one warp,
+// which is bound by the time from a load to its number: everything is read before anything is used.
 template <class To, class X, class Finish>
 __device__ inline void WriteTurned(To* to, const X* x, const float* norm, int64_t token, int lane,
                                    const RopeArgs& args, Finish finish) {
+  const int half = args.rotary_dim / 2;
+  const auto first_of = [&](int i) { return args.is_interleaved ? 2 * i : i; };
+  const auto second_of = [&](int i) { return args.is_interleaved ? 2 * i + 1 : i + half; };
+  float firsts[kLanePairs], seconds[kLanePairs], coses[kLanePairs], sins[kLanePairs];
+#pragma unroll
+  for (int p = 0; p < kLanePairs; ++p) {
+    const int i = p * kWarpSize + lane;
+    firsts[p] = i < half ? LoadFloat(x + first_of(i)) : 0;
+    seconds[p] = i < half ? LoadFloat(x + second_of(i)) : 0;
+  }
+  const int64_t angles = half == 0 ? 0 : int64_t{args.positions[token]} * half;
+#pragma unroll
+  for (int p = 0; p < kLanePairs; ++p) {
+    const int i = p * kWarpSize + lane;
+    coses[p] = i < half ? args.cos[angles + i] : 0;
+    sins[p] = i < half ? args.sin[angles + i] : 0;
+  }
   // Rotation leaves the length of a head as it is, so a norm after it has the same scale.
   float scale = 1;
   if (norm != nullptr) {
     float squares = 0;
-    for (int i = lane; i < args.head_dim; i += kWarpSize) {
-      const float value = LoadFloat(x + i);
-      squares += value * value;
+#pragma unroll
+    for (int p = 0; p < kLanePairs; ++p) {
+      squares += firsts[p] * firsts[p] + seconds[p] * seconds[p];
+    }
+    for (int i = args.rotary_dim + lane; i < args.head_dim; i += kWarpSize) {
+      squares += LoadFloat(x + i) * LoadFloat(x + i);
     }
     scale = rsqrtf(WarpSum(squares) / static_cast<float>(args.head_dim) + args.epsilon);
   }
-  const float* norm_before = args.norms_after_rope ? nullptr : norm;
-  const auto normed = [&](int i) {
-    const float value = LoadFloat(x + i);
-    return norm_before == nullptr ? value : value * scale * norm_before[i];
+  const auto normed = [&](int i, float value) {
+    return norm == nullptr || args.norms_after_rope ? value : value * scale * norm[i];
   };
   const auto store = [&](int i, float value) {
     if (args.norms_after_rope && norm != nullptr) value *= scale * norm[i];
     StoreFloat(to + i, finish(value));
   };
-  const int half = args.rotary_dim / 2;
-  const int64_t angles = half == 0 ? 0 : int64_t{args.positions[token]} * half;
-  for (int i = lane; i < half; i += kWarpSize) {
-    const float cos = args.cos[angles + i], sin = args.sin[angles + i];
-    const int first = args.is_interleaved ? 2 * i : i;
-    const int second = args.is_interleaved ? 2 * i + 1 : i + half;
-    const float a = normed(first), b = normed(second);
-    store(first, a * cos - b * sin);
-    store(second, b * cos + a * sin);
+#pragma unroll
+  for (int p = 0; p < kLanePairs; ++p) {
+    const int i = p * kWarpSize + lane;
+    if (i >= half) break;
+    const float a = normed(first_of(i), firsts[p]), b = normed(second_of(i), seconds[p]);
+    store(first_of(i), a * coses[p] - b * sins[p]);
+    store(second_of(i), b * coses[p] + a * sins[p]);
   }
   for (int i = args.rotary_dim + lane; i < args.head_dim; i += kWarpSize) {
-    store(i, normed(i));
+    store(i, normed(i, LoadFloat(x + i)));
   }
 }
 
@@ -100,8 +118,16 @@ __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv
     return;
   }
   Kv* const to = v_cache + row * args.head_dim;
-  for (int i = lane; i < args.head_dim; i += kWarpSize) {
-    StoreFloat(to + i, LoadFloat(x + i) / args.v_scale);
+  float numbers[2 * kLanePairs];
+#pragma unroll
+  for (int n = 0; n < 2 * kLanePairs; ++n) {
+    const int i = n * kWarpSize + lane;
+    numbers[n] = i < args.head_dim ? LoadFloat(x + i) : 0;
+  }
+#pragma unroll
+  for (int n = 0; n < 2 * kLanePairs; ++n) {
+    const int i = n * kWarpSize + lane;
+    if (i < args.head_dim) StoreFloat(to + i, numbers[n] / args.v_scale);
   }
 }
 
@@ -190,6 +216,7 @@ void CudaOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tens
 
 void CudaOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkRope& rope,
                                   const LayerKv& kv, const AttentionPlan& plan) {
+  CHECK_LE(kv.head_dim, 2 * kLanePairs * kWarpSize);
   const Tensor& rows = rope.rows.empty() ? plan.batch().positions : rope.rows;
   const RopeArgs args = {.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim,
                          .num_kv_heads = rope.is_of_q_alone ? 0 : kv.num_kv_heads,

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cfloat>
 #include <cstdint>
 
 #include "kernels/cuda/device.cuh"
@@ -108,11 +109,23 @@ __device__ inline RowBest BlockBest(Best best, int32_t num_bad, SelectMemory* me
 __device__ inline RowBest FindBest(const float* x, int64_t size, SelectMemory* memory) {
   Best best = {0, -1};
   int32_t num_bad = 0;
-#pragma unroll 8
-  for (int64_t i = threadIdx.x; i < size; i += kSelectThreads) {
-    const float value = x[i];
-    num_bad += IsFinite(value) ? 0 : 1;
-    best = Better(best, {value, static_cast<int32_t>(i)});
+  // One block reads the row, so its speed is that of the loads in flight.
+  constexpr int kBatch = 16;
+  for (int64_t base = threadIdx.x; base < size; base += kBatch * kSelectThreads) {
+    float values[kBatch];
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int64_t i = base + b * kSelectThreads;
+      values[b] = i < size ? x[i] : -FLT_MAX;
+    }
+#pragma unroll
+    for (int b = 0; b < kBatch; ++b) {
+      const int64_t i = base + b * kSelectThreads;
+      num_bad += IsFinite(values[b]) ? 0 : 1;
+      if (i < size && (best.idx < 0 || values[b] > best.value)) {
+        best = {values[b], static_cast<int32_t>(i)};
+      }
+    }
   }
   return BlockBest(best, num_bad, memory);
 }
