@@ -21,9 +21,8 @@ namespace {
 constexpr int kRows = kAttentionRows;
 constexpr int kTileKeys = kThreadsPerRow;
 constexpr int kThreads = kAttentionThreads;  // one (row, key), or one row and 1/16 of d
-constexpr int64_t kMaxSplits = 32;
-constexpr int64_t kMaxSplitBlocks = 512;  // items times splits
-constexpr int64_t kBlocksPerMultiprocessor = 4;
+constexpr int64_t kMaxSplitBlocks = 512;     // items times splits
+constexpr int64_t kBlocksPerMultiprocessor = 3;
 constexpr int kItemWords = sizeof(CudaAttentionItem) / sizeof(int32_t);
 
 // Kv: of the cache.
@@ -54,10 +53,10 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   const int rows_here = num_rows < kRows ? num_rows : kRows;
   const int first_query_position = first_position + query_of(0);
   const int last_query_position = first_position + query_of(rows_here - 1);
-  int begin = FirstKey(args, first_query_position);
-  int end = last_query_position + 1;
-  begin = begin / kTileKeys * kTileKeys;
-  if (args.partial != nullptr) CutToSplit(kTileKeys, &begin, &end);
+  const int first_seen = FirstKey(args, first_query_position) / kTileKeys * kTileKeys;
+  const Split split = SplitOf(args, kTileKeys, first_seen, last_query_position + 1);
+  const int begin = split.begin, end = split.end;
+  if (static_cast<int>(blockIdx.z) >= split.count) return;
 
   for (int i = static_cast<int>(threadIdx.x); i < kRows * dim; i += kThreads) {
     const int r = i / dim;
@@ -121,7 +120,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   }
 
   T* to = out + at_row(row < rows_here ? row : 0, out_stride);
-  if (args.partial == nullptr) {
+  if (split.count == 1) {
     if (row >= rows_here) return;
     total += SinkOf(args, head, maximum);
 #pragma unroll
@@ -141,8 +140,8 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
       kept[dim + 1] = total;
     }
   }
-  if (!IsLastSplit(args, kv_head) || row >= rows_here) return;
-  MergeSplits(to, args, blockIdx.x, kv_head, head, gridDim.z, row, lane);
+  if (!IsLastSplit(args, kv_head, split.count)) return;
+  MergeSplits(to, args, kv_head, head, split.count, row, row < rows_here, lane);
 }
 
 // Room for the items of any batch of num_tokens and num_requests: the last item of each request may
@@ -158,7 +157,7 @@ int64_t CudaOps::NumSplits(int64_t num_items, int64_t num_kv_heads) const {
   const int64_t wanted = kBlocksPerMultiprocessor * device_->num_multiprocessors();
   const int64_t splits = wanted / std::max<int64_t>(1, num_items * num_kv_heads);
   return std::clamp<int64_t>(std::min(splits, kMaxSplitBlocks / std::max<int64_t>(1, num_items)), 1,
-                             kMaxSplits);
+                             int64_t{kMaxSplits});
 }
 
 int64_t CudaAttentionPlan::WorkSize(int64_t num_tokens, int64_t num_requests) const {

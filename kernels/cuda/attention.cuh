@@ -15,6 +15,7 @@ inline constexpr int kThreadsPerRow = kAttentionThreads / kAttentionRows;
 inline constexpr int kMaxHeadDim = 256;
 inline constexpr int kDimsPerThread = kMaxHeadDim / kThreadsPerRow;
 inline constexpr int kMinSplitKeys = 64;
+inline constexpr int kMaxSplits = 32;
 
 struct AttentionArgs {
   const CudaAttentionItem* items;
@@ -53,31 +54,62 @@ __device__ inline float* PartialOf(const AttentionArgs& args, unsigned item, int
   return args.partial + at * (args.head_dim + 2);
 }
 
-// The sums of a row over all splits, joined; for the 16 threads of the row. head: the query's.
+// The sums of a row over the first `count` splits, joined. For all threads of a block, the 16 of
+// each row side by side; of rows that are not there, nothing is stored. head: the query's. Each
+// thread reads the weights of some splits for all: the loads of one split do not wait for
+// another's.
 template <class T>
-__device__ inline void MergeSplits(T* to, const AttentionArgs& args, unsigned item, int kv_head,
-                                   int head, unsigned num_splits, int row, int lane) {
+__device__ inline void MergeSplits(T* to, const AttentionArgs& args, int kv_head, int head,
+                                   int count, int row, bool is_there, int lane) {
+  constexpr int kShare = kMaxSplits / kThreadsPerRow;
+  constexpr int kAtOnce = 4;
   const int dim = args.head_dim;
-  float maximum = -INFINITY;
-  for (unsigned split = 0; split < num_splits; ++split) {
-    const float* from = PartialOf(args, item, kv_head, num_splits, split, row);
-    maximum = fmaxf(maximum, __ldcg(from + dim));
+  const auto split_at = [&](int split) {
+    return PartialOf(args, blockIdx.x, kv_head, gridDim.z, split, row);
+  };
+  float maxima[kShare], totals[kShare], maximum = -INFINITY;
+#pragma unroll
+  for (int s = 0; s < kShare; ++s) {
+    const int split = s * kThreadsPerRow + lane;
+    maxima[s] = split < count ? __ldcg(split_at(split) + dim) : -INFINITY;
+    totals[s] = split < count ? __ldcg(split_at(split) + dim + 1) : 0;
+    maximum = fmaxf(maximum, maxima[s]);
   }
-  float sums[kDimsPerThread];
+  maximum = WarpMax<kThreadsPerRow>(maximum);
+  float weights[kShare], total = 0;
 #pragma unroll
-  for (int j = 0; j < kDimsPerThread; ++j) sums[j] = 0;
-  float total = 0;
-  for (unsigned split = 0; split < num_splits; ++split) {
-    const float* from = PartialOf(args, item, kv_head, num_splits, split, row);
-    const float weight = expf(__ldcg(from + dim) - maximum);
-    if (weight == 0) continue;
-    total += __ldcg(from + dim + 1) * weight;
+  for (int s = 0; s < kShare; ++s) {
+    weights[s] = maxima[s] == -INFINITY ? 0 : expf(maxima[s] - maximum);
+    total += totals[s] * weights[s];
+  }
+  total = WarpSum<kThreadsPerRow>(total);
+  float sums[kDimsPerThread] = {};
+  for (int first = 0; first < count; first += kAtOnce) {
+    float parts[kAtOnce][kDimsPerThread];
 #pragma unroll
-    for (int j = 0; j < kDimsPerThread; ++j) {
-      const int i = j * kThreadsPerRow + lane;
-      if (i < dim) sums[j] += __ldcg(from + i) * weight;
+    for (int s = 0; s < kAtOnce; ++s) {
+      const float* from = split_at(first + s < count ? first + s : first);
+#pragma unroll
+      for (int j = 0; j < kDimsPerThread; ++j) {
+        const int i = j * kThreadsPerRow + lane;
+        parts[s][j] = i < dim ? __ldcg(from + i) : 0;
+      }
+    }
+#pragma unroll
+    for (int s = 0; s < kAtOnce; ++s) {
+      const int split = first + s;
+      float weight = 0;
+#pragma unroll
+      for (int share = 0; share < kShare; ++share) {
+        const float its =
+            __shfl_sync(kAllLanes, weights[share], split % kThreadsPerRow, kThreadsPerRow);
+        if (split / kThreadsPerRow == share && split < count) weight = its;
+      }
+#pragma unroll
+      for (int j = 0; j < kDimsPerThread; ++j) sums[j] += weight == 0 ? 0 : parts[s][j] * weight;
     }
   }
+  if (!is_there) return;
   total += SinkOf(args, head, maximum);
 #pragma unroll
   for (int j = 0; j < kDimsPerThread; ++j) {
@@ -86,25 +118,34 @@ __device__ inline void MergeSplits(T* to, const AttentionArgs& args, unsigned it
   }
 }
 
-// Cuts the context [*begin, *end) to this block's split, in whole `unit`s.
-__device__ inline void CutToSplit(int unit, int* begin, int* end) {
-  const int num_splits = static_cast<int>(gridDim.z);
-  const int share = (*end - *begin + num_splits - 1) / num_splits;
+// The keys of a block. `count` splits have any, the first ones; 1: nothing has to be joined.
+struct Split {
+  int begin, end;
+  int count;
+};
+
+// A context [begin, end) is cut into splits of whole `unit`s. A block beyond the count has nothing
+// to do.
+__device__ inline Split SplitOf(const AttentionArgs& args, int unit, int begin, int end) {
+  if (args.partial == nullptr) return {begin, end, 1};
+  const int num_splits = static_cast<int>(gridDim.z), at = static_cast<int>(blockIdx.z);
+  const int share = (end - begin + num_splits - 1) / num_splits;
   int size = (share + unit - 1) / unit * unit;
   size = size > kMinSplitKeys ? size : kMinSplitKeys;
-  *begin += static_cast<int>(blockIdx.z) * size;
-  *end = *end < *begin + size ? *end : *begin + size;
+  const int count = (end - begin + size - 1) / size;
+  const int first = begin + at * size;
+  return {first, end < first + size ? end : first + size, count > 1 ? count : 1};
 }
 
 // After this block has stored its split: true if all other splits of its item and KV head are
 // stored too, so that this block joins them. For all threads of the block.
-__device__ inline bool IsLastSplit(const AttentionArgs& args, int kv_head) {
+__device__ inline bool IsLastSplit(const AttentionArgs& args, int kv_head, int count) {
   __shared__ bool is_last;
   __threadfence();  // the split becomes visible before its arrival
   __syncthreads();
   if (threadIdx.x == 0) {
     int32_t* arrived = args.num_arrived + blockIdx.x * args.num_kv_heads + kv_head;
-    is_last = atomicAdd(arrived, 1) == static_cast<int>(gridDim.z) - 1;
+    is_last = atomicAdd(arrived, 1) == count - 1;
     if (is_last) *arrived = 0;  // for the next launch
   }
   __syncthreads();
@@ -112,8 +153,57 @@ __device__ inline bool IsLastSplit(const AttentionArgs& args, int kv_head) {
   return is_last;
 }
 
+// The end of a block that has all query heads of one KV head and one split, a row of kThreadsPerRow
+// threads for each: joins what its warps have (sums, maximum, total), then the splits.
+template <int kWarps, int kGroup, int kSize, class T>
+__device__ inline void StoreJoined(T* out, int64_t out_stride,
+                                   const float (&joined)[kWarps][kGroup][kSize],
+                                   const AttentionArgs& args, const CudaAttentionItem& item,
+                                   int kv_head, int num_splits) {
+  constexpr int kDim = kSize - 2;
+  __syncthreads();
+  const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
+  const int row_lane = static_cast<int>(threadIdx.x) % kThreadsPerRow;
+  T* to = out + item.first_token * out_stride + int64_t{kv_head * args.group + row} * kDim;
+  if (row < args.group) {
+    float maximum = -INFINITY, total = 0;
+    for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, joined[w][row][kDim]);
+    float shares[kWarps];
+#pragma unroll
+    for (int w = 0; w < kWarps; ++w) {
+      shares[w] = joined[w][row][kDim] == -INFINITY ? 0 : expf(joined[w][row][kDim] - maximum);
+      total += shares[w] * joined[w][row][kDim + 1];
+    }
+    if (num_splits == 1) total += SinkOf(args, kv_head * args.group + row, maximum);
+    float* kept = num_splits == 1
+                      ? nullptr
+                      : PartialOf(args, blockIdx.x, kv_head, gridDim.z, blockIdx.z, row);
+    for (int i = row_lane; i < kDim; i += kThreadsPerRow) {
+      float sum = 0;
+#pragma unroll
+      for (int w = 0; w < kWarps; ++w) sum += shares[w] * joined[w][row][i];
+      if (kept != nullptr) {
+        kept[i] = sum;
+      } else {
+        StoreFloat(to + i, sum / total);
+      }
+    }
+    if (kept != nullptr && row_lane == 0) {
+      kept[kDim] = maximum;
+      kept[kDim + 1] = total;
+    }
+  }
+  if (num_splits == 1 || !IsLastSplit(args, kv_head, num_splits)) return;
+  MergeSplits(to, args, kv_head, kv_head * args.group + row, num_splits, row, row < args.group,
+              row_lane);
+}
+
 // Attention of one query per request. False: no kernel for this group, head size or alignment.
 bool LaunchDecodeAttention(OverlappingStream stream, dim3 grid, const Tensor& out, const Tensor& q,
                            const LayerKv& kv, const AttentionArgs& args);
+
+// The same on the tensor cores, of what DecodesOnTensorCores. Rows of q are aligned to 16 bytes.
+void LaunchTensorCoreDecode(OverlappingStream stream, dim3 grid, const Tensor& out, const Tensor& q,
+                            const LayerKv& kv, const AttentionArgs& args);
 
 }  // namespace tandem

@@ -82,6 +82,9 @@ struct CudaAttentionItem {
   int32_t first_row = 0;
 };
 
+// Whether attention of one query per request runs on the tensor cores.
+bool DecodesOnTensorCores(DType dtype, int head_dim, int group, int block_size);
+
 class CudaAttentionPlan final : public AttentionPlan {
  public:
   explicit CudaAttentionPlan(CudaDevice* device) : device_(device) {}

@@ -61,10 +61,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int warp = static_cast<int>(threadIdx.x) / kWarpSize;
   const int lane = static_cast<int>(threadIdx.x) % kWarpSize;
   const int first_dim = lane % kLanes * kWidth;
-  int end = item.context_len;
-  const int position = end - 1;
-  int begin = FirstKey(args, position);
-  if (args.partial != nullptr) CutToSplit(kWarpKeys, &begin, &end);
+  const int position = item.context_len - 1;
+  const Split split = SplitOf(args, kWarpKeys, FirstKey(args, position), item.context_len);
+  const int begin = split.begin, end = split.end;
+  if (static_cast<int>(blockIdx.z) >= split.count) return;
 
   Wide<T> queries[kGroup];
   Softmax<kWidth> softmax[kGroup];
@@ -133,41 +133,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
       joined[warp][g][kDim + 1] = softmax[g].total;
     }
   }
-  __syncthreads();
-  const int row = static_cast<int>(threadIdx.x) / kThreadsPerRow;
-  const int row_lane = static_cast<int>(threadIdx.x) % kThreadsPerRow;
-  T* to = out + item.first_token * out_stride + int64_t{kv_head * args.group + row} * kDim;
-  if (row < args.group) {
-    float maximum = -INFINITY, total = 0;
-    for (int w = 0; w < kWarps; ++w) maximum = fmaxf(maximum, joined[w][row][kDim]);
-    float shares[kWarps];
-#pragma unroll
-    for (int w = 0; w < kWarps; ++w) {
-      shares[w] = joined[w][row][kDim] == -INFINITY ? 0 : expf(joined[w][row][kDim] - maximum);
-      total += shares[w] * joined[w][row][kDim + 1];
-    }
-    if (args.partial == nullptr) total += SinkOf(args, kv_head * args.group + row, maximum);
-    float* kept = args.partial == nullptr
-                      ? nullptr
-                      : PartialOf(args, blockIdx.x, kv_head, gridDim.z, blockIdx.z, row);
-    for (int i = row_lane; i < kDim; i += kThreadsPerRow) {
-      float sum = 0;
-#pragma unroll
-      for (int w = 0; w < kWarps; ++w) sum += shares[w] * joined[w][row][i];
-      if (kept != nullptr) {
-        kept[i] = sum;
-      } else {
-        StoreFloat(to + i, sum / total);
-      }
-    }
-    if (kept != nullptr && row_lane == 0) {
-      kept[kDim] = maximum;
-      kept[kDim + 1] = total;
-    }
-  }
-  if (args.partial == nullptr) return;
-  if (!IsLastSplit(args, kv_head) || row >= args.group) return;
-  MergeSplits(to, args, blockIdx.x, kv_head, kv_head * args.group + row, gridDim.z, row, row_lane);
+  StoreJoined(out, out_stride, joined, args, item, kv_head, split.count);
 }
 
 template <int kDim, class T>
@@ -190,6 +156,10 @@ bool LaunchForType(OverlappingStream stream, dim3 grid, const Tensor& out, const
   const bool is_aligned =
       q.row_stride % Wide<T>::kSize == 0 && reinterpret_cast<uintptr_t>(q.data) % 16 == 0;
   if (!is_aligned || args.group > kAttentionRows) return false;
+  if (DecodesOnTensorCores(q.dtype, args.head_dim, args.group, args.block_size)) {
+    LaunchTensorCoreDecode(stream, grid, out, q, kv, args);
+    return true;
+  }
   if (args.head_dim == 64) {
     LaunchForDim<64, T>(stream, grid, out, q, kv, args);
     return true;

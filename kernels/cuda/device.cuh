@@ -199,6 +199,23 @@ __device__ inline void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4
 #endif
 }
 
+// A matrix [8, 8] of 16-bit numbers in pairs, row l / 4 and columns 2 (l % 4) + {0, 1} in lane l,
+// becomes its transpose in the same form.
+__device__ inline unsigned TransposePairs(unsigned pair) {
+#ifdef __CUDACC__
+  unsigned result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
+#else
+  const int lane = static_cast<int>(threadIdx.x) % kWarpSize, column = lane / 4;
+  const auto number = [&](int row) {
+    return __shfl_sync(kAllLanes, pair, 4 * row + column / 2) >> column % 2 * 16 & 0xffff;
+  };
+  const unsigned first = number(lane % 4 * 2), second = number(lane % 4 * 2 + 1);
+  return first | second << 16;
+#endif
+}
+
 // Pairs of bf16 in one word, the first one in the lower half: a * b + c, rounded once.
 __device__ inline unsigned FusePairs(unsigned a, unsigned b, unsigned c) {
 #ifdef __CUDACC__

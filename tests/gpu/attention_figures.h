@@ -2,13 +2,21 @@
 
 // Times of PagedAttention alone, in the shape of an 8B model's layer. Thread: the caller's.
 
+#include <vector>
+
 #include "kernels/backend.h"
 
 namespace tandem {
 
+// Of one query per request.
+struct DecodeFigure {
+  int64_t num_requests = 0, context = 0;
+  double seconds = 0;
+  double bytes = 0;  // of keys and values to read
+};
+
 struct AttentionFigures {
-  double decode_seconds = 0;  // of one query per request
-  double decode_bytes = 0;    // of keys and values to read
+  std::vector<DecodeFigure> decodes;
   double prefill_seconds = 0;
   double prefill_flops = 0;  // under the causal mask
 };

@@ -527,8 +527,12 @@ void MeasureAttentionBackends(const Options& options, const Ceilings& ceilings, 
     CHECK(backend.ok()) << backend.status().ToString();
     const AttentionFigures figures = MeasureAttention(backend->get(), options.is_tiny);
     const std::string name = is_flashinfer ? "attention flashinfer " : "attention tandem ";
-    report->Add(name + "decode B=32 ctx 2048", figures.decode_seconds * 1e3, "ms",
-                figures.decode_bytes / ceilings.bytes_per_second / figures.decode_seconds);
+    for (const DecodeFigure& decode : figures.decodes) {
+      report->Add(name + "decode B=" + std::to_string(decode.num_requests) + " ctx " +
+                      std::to_string(decode.context),
+                  decode.seconds * 1e3, "ms",
+                  decode.bytes / ceilings.bytes_per_second / decode.seconds);
+    }
     report->Add(name + "prefill of 4096", figures.prefill_seconds * 1e3, "ms",
                 figures.prefill_flops / ceilings.flops / figures.prefill_seconds);
   }

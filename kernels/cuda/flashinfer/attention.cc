@@ -45,8 +45,10 @@ bool CudaOps::AttendByFlashInfer(const Tensor& out, const Tensor& q, const Layer
   if (!is_aligned || !out.IsContiguous() || most > INT32_MAX) return false;
   const FlashInferLaunch& decode = plan.flashinfer.decode;
   if (decode.num_requests > 0) {
-    if (options.sliding_window > 0) {
-      // Our kernel begins at the window; FlashInfer's decode kernel would read the keys before it.
+    if (options.sliding_window > 0 ||
+        DecodesOnTensorCores(q.dtype, kv.head_dim, plan.shape.num_heads / kv.num_kv_heads,
+                             kv.block_size)) {
+      // Our kernels begin at the window; FlashInfer's decode kernel would read the keys before it.
       AttendItems(out, q, kv, options, plan, plan.num_decode_items, /*is_decode=*/true);
     } else {
       LaunchFlashInferPart(out, q, kv, options, plan, decode);
