@@ -275,9 +275,11 @@ StatusOr<std::unique_ptr<PackedMatrix>> CudaBackend::PackCoded(
     part.first_row = num_rows;
     part.layout.num_rows = StackedRows(run.sources).rows();
     num_rows += part.layout.num_rows;
-    part.has_float8_activations =
-        part.layout.kind == CodedKind::kFloat8 && part.layout.num_groups() == 1 &&
-        std::ranges::all_of(run.sources, [](const MatrixSource& s) { return s.is_w8a8; });
+    // Schemes with blocks scale activations by blocks too, also if one is as wide as the matrix.
+    part.has_float8_activations = part.layout.kind == CodedKind::kFloat8 &&
+                                  std::ranges::all_of(run.sources, [](const MatrixSource& s) {
+                                    return s.is_w8a8 && s.group_size == 0;
+                                  });
     RETURN_IF_ERROR(FillCodes(run.sources, &part));
   }
   return std::unique_ptr<PackedMatrix>(

@@ -104,6 +104,18 @@ TEST_CASE("cuBLASLt: products of e4m3 with activations in e4m3") {
   CheckAlike(sources, WeightFormat::kStored, 70, 2e-3f, 0.1f);
 }
 
+// Their scheme scales activations by blocks, which cuBLASLt's rows do not have.
+TEST_CASE("cuBLASLt: activations of e4m3 in blocks are not rounded, not even of a single block") {
+  Draw draw(5);
+  for (const int64_t k : {int64_t{128}, int64_t{256}}) {
+    CAPTURE(k);
+    RandomMatrix matrix(draw, kCodedCases[1], 48, k);
+    std::vector<MatrixSource> sources = matrix.sources();
+    for (MatrixSource& source : sources) source.is_w8a8 = true;
+    CheckAlike(sources, WeightFormat::kStored, 70, 2e-3f, 3e-2f);
+  }
+}
+
 TEST_CASE("cuBLASLt: a row of x that is zero or not finite stays its own matter") {
   const WithCublasLt installed;
   const auto backend = Cuda();
