@@ -5,13 +5,18 @@
 // them. A value, given to kernels as it is.
 //
 // Rows are in tiles of 16. The memory of a matrix is the codes of all tiles, then the scales of all
-// tiles. A tile's codes are chunks of columns; a lane of a warp reads 16 bytes of each, those of
-// row l / 4 and of row l / 4 + 8 at columns 16 s + 4 (l % 4) + {0, 1, 2, 3} of step s:
+// tiles. A tile's codes are chunks of columns, in steps of 16; a lane of a warp reads 16 bytes of
+// each chunk: of row l / 4 and of row l / 4 + 8, in each step, four columns. Groups of 32 columns
+// or more have wide steps: the four columns of steps 2 i and 2 i + 1 are next to each other, so
+// that a lane reads 16 bytes of x for both.
+//   wide     columns 32 (s / 2) + 8 (l % 4) + 4 (s % 2) + {0, 1, 2, 3} of step s
+//   others   columns 16 s + 4 (l % 4) + {0, 1, 2, 3}
 //   4 bits   chunks of 64 columns. Word s of the 16 bytes is step s; with pair p of it = (columns 0
 //            and 1 if p < 2, else 2 and 3; the upper row if p is even), the first of a pair is
 //            nibble p, the second nibble p + 4
 //   8 bits   chunks of 32 columns. Words 2 s and 2 s + 1 are step s: pairs 0 and 1, 2 and 3
-//   e4m3     rows as they are, each padded to 64 columns, as cuBLASLt reads them
+//   e4m3     rows as they are, each padded to 64 columns, as cuBLASLt reads them; a lane reads 16
+//            columns of both rows, 16 (l % 4) + 4 s + {0, 1, 2, 3} in step s
 // A tile's scales are what blocks have, [blocks][16 rows] of f16, two f16 or f32 (GroupScales),
 // then bytes of the groups, [groups][16 rows] of one or two. Units: columns, and bytes from a
 // tile's begin.
@@ -26,6 +31,12 @@ inline constexpr int64_t kCodedRows = 16;      // of a tile
 inline constexpr int64_t kCodedStep = 16;      // columns of a product of fragments
 inline constexpr int64_t kCodedBytes = 512;    // of a chunk: 16 bytes of each lane
 inline constexpr int64_t kFloat8Columns = 64;  // of a chunk of e4m3
+
+// Where a column of a chunk lies.
+struct CodedPlace {
+  int step, piece;  // of lanes l with l % 4 = piece
+  int place;        // of the four columns
+};
 
 enum class CodedKind : uint8_t {
   kNibbles,  // 4 bits, less the zero
@@ -45,14 +56,21 @@ struct CodedLayout {
   float table[16] = {};
 
   constexpr bool has_offsets() const {
-    return scales == GroupScales::kHalfOffset || scales == GroupScales::kIntegerOffset ||
-           scales == GroupScales::kFloatZero;
+    return scales == GroupScales::kHalfOffset || scales == GroupScales::kIntegerOffset;
+  }
+  constexpr bool has_zeros() const { return scales == GroupScales::kFloatZero; }
+  constexpr bool is_wide() const { return group_size % 32 == 0; }
+  constexpr CodedPlace PlaceOf(int column) const {
+    const int place = column % 4;
+    if (kind == CodedKind::kFloat8) return {column % 16 / 4, column / 16, place};
+    if (is_wide()) return {column / 32 * 2 + column % 8 / 4, column % 32 / 8, place};
+    return {column / 16, column % 16 / 4, place};
   }
   constexpr int64_t chunk() const { return kind == CodedKind::kBytes ? 32 : 64; }
   constexpr int64_t num_chunks() const { return (num_columns + chunk() - 1) / chunk(); }
   constexpr int64_t num_tiles() const { return (num_rows + kCodedRows - 1) / kCodedRows; }
-  constexpr int64_t num_blocks() const { return (num_columns + block_size - 1) / block_size; }
-  constexpr int64_t num_groups() const { return (num_columns + group_size - 1) / group_size; }
+  constexpr int64_t num_blocks() const { return NumRuns(block_size); }
+  constexpr int64_t num_groups() const { return NumRuns(group_size); }
   constexpr int64_t code_bytes() const {
     return num_chunks() * (kind == CodedKind::kFloat8 ? kCodedRows * kFloat8Columns : kCodedBytes);
   }
@@ -86,6 +104,13 @@ struct CodedLayout {
   constexpr int64_t num_bytes() const { return num_tiles() * (code_bytes() + scale_bytes()); }
 
   friend bool operator==(const CodedLayout&, const CodedLayout&) = default;
+
+ private:
+  // Kernels divide 64 bits slowly.
+  constexpr uint32_t NumRuns(int32_t size) const {
+    const auto each = static_cast<uint32_t>(size);
+    return (static_cast<uint32_t>(num_columns) + each - 1) / each;
+  }
 };
 
 }  // namespace tandem

@@ -233,6 +233,28 @@ __device__ inline unsigned FusePairs(unsigned a, unsigned b, unsigned c) {
 #endif
 }
 
+// (x & mask) | set, in one instruction.
+__device__ inline unsigned MaskAndSet(unsigned x, unsigned mask, unsigned set) {
+#ifdef __CUDACC__
+  unsigned result;
+  asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(result) : "r"(x), "r"(mask), "r"(set));
+  return result;
+#else
+  return (x & mask) | set;
+#endif
+}
+
+// The nearest pair of bf16, the first one in the lower half.
+__device__ inline unsigned ToPair(float first, float second) {
+#ifdef __CUDACC__
+  unsigned result;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
+  return result;
+#else
+  return unsigned{ToBf16(first).bits} | unsigned{ToBf16(second).bits} << 16;
+#endif
+}
+
 // Words by which kernels on several devices wait for each other. What a block has written before
 // __syncthreads and the store is there for a block of another device after its wait and
 // __syncthreads.

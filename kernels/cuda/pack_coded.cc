@@ -107,11 +107,12 @@ std::optional<CodedForm> FormOfCodes(const MatrixSource& source) {
       }
       break;
     case CodeKind::kTable:
+      if (has_zeros) return std::nullopt;
       layout.kind = CodedKind::kTable;
       std::copy_n(source.table, 16, layout.table);
       break;
     case CodeKind::kInteger:
-      if (AllCodes(source, [](int8_t code) { return IndexOfE2m1(code) < 16; })) {
+      if (!has_zeros && AllCodes(source, [](int8_t code) { return IndexOfE2m1(code) < 16; })) {
         layout.kind = CodedKind::kTable;
         std::copy_n(kE2m1Values, 16, layout.table);
       } else if (AllCodes(source, [](int8_t code) { return code >= 0 && code < 16; })) {
@@ -219,19 +220,21 @@ class RowWriter {
   void PutNibbles(int64_t in_tile, uint8_t* codes) const {
     for (size_t k = 0; k < codes_.size(); ++k) {
       const auto column = static_cast<int64_t>(k);
-      const int64_t lane = in_tile % 8 * 4 + column % 16 / 4;
-      const int64_t nibble = column % 4 / 2 * 2 + in_tile / 8 + 4 * (column % 2);
-      codes[column / 64 * kCodedBytes + lane * 16 + column % 64 / 16 * 4 + nibble / 2] |=
+      const CodedPlace at = layout_.PlaceOf(static_cast<int>(column % 64));
+      const int64_t lane = in_tile % 8 * 4 + at.piece;
+      const int64_t nibble = at.place / 2 * 2 + in_tile / 8 + 4 * (at.place % 2);
+      codes[column / 64 * kCodedBytes + lane * 16 + at.step * 4 + nibble / 2] |=
           static_cast<uint8_t>((codes_[k] & 15) << nibble % 2 * 4);
     }
   }
   void PutBytes(int64_t in_tile, uint8_t* codes) const {
     for (size_t k = 0; k < codes_.size(); ++k) {
       const auto column = static_cast<int64_t>(k);
-      const int64_t lane = in_tile % 8 * 4 + column % 16 / 4;
-      const int64_t pair = column % 4 / 2 * 2 + in_tile / 8;
-      codes[column / 32 * kCodedBytes + lane * 16 + column % 32 / 16 * 8 + pair / 2 * 4 +
-            pair % 2 * 2 + column % 2] = codes_[k];
+      const CodedPlace at = layout_.PlaceOf(static_cast<int>(column % 32));
+      const int64_t lane = in_tile % 8 * 4 + at.piece;
+      const int64_t pair = at.place / 2 * 2 + in_tile / 8;
+      codes[column / 32 * kCodedBytes + lane * 16 + at.step * 8 + pair / 2 * 4 + pair % 2 * 2 +
+            at.place % 2] = codes_[k];
     }
   }
 

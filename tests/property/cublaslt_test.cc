@@ -13,6 +13,8 @@
 namespace tandem {
 namespace {
 
+constexpr int64_t kManyRows = 100;  // more than are multiplied as codes
+
 class WithCublasLt {
  public:
   WithCublasLt() { SetEmulatedCublasLt(true); }
@@ -91,7 +93,7 @@ TEST_CASE("cuBLASLt: products of codes that are made into numbers") {
   Draw draw(2);
   RandomBlocks first(draw, kLayouts[7], 20, 256), second(draw, kLayouts[9], 28, 256);
   const MatrixSource sources[] = {first.source(), second.source()};
-  CheckAlike(sources, WeightFormat::kStored, 70, 1e-3f, 3e-2f);
+  CheckAlike(sources, WeightFormat::kStored, kManyRows, 1e-3f, 3e-2f);
 }
 
 // Activations are rounded to e4m3, each by up to a sixteenth.
@@ -101,7 +103,7 @@ TEST_CASE("cuBLASLt: products of e4m3 with activations in e4m3") {
   std::vector<MatrixSource> sources = matrix.sources();
   for (MatrixSource& source : sources) source.is_w8a8 = true;
   // The numbers of the matrix are up to some tens.
-  CheckAlike(sources, WeightFormat::kStored, 70, 2e-3f, 0.1f);
+  CheckAlike(sources, WeightFormat::kStored, kManyRows, 2e-3f, 0.1f);
 }
 
 // Their scheme scales activations by blocks, which cuBLASLt's rows do not have.
@@ -112,7 +114,7 @@ TEST_CASE("cuBLASLt: activations of e4m3 in blocks are not rounded, not even of 
     RandomMatrix matrix(draw, kCodedCases[1], 48, k);
     std::vector<MatrixSource> sources = matrix.sources();
     for (MatrixSource& source : sources) source.is_w8a8 = true;
-    CheckAlike(sources, WeightFormat::kStored, 70, 2e-3f, 3e-2f);
+    CheckAlike(sources, WeightFormat::kStored, kManyRows, 2e-3f, 3e-2f);
   }
 }
 
@@ -120,7 +122,7 @@ TEST_CASE("cuBLASLt: a row of x that is zero or not finite stays its own matter"
   const WithCublasLt installed;
   const auto backend = Cuda();
   Draw draw(4);
-  const int64_t m = 66, n = 16, k = 64;
+  const int64_t m = kManyRows, n = 16, k = 64;
   RandomMatrix matrix(draw, kCodedCases[0], n, k);
   std::vector<MatrixSource> sources = matrix.sources();
   for (MatrixSource& source : sources) source.is_w8a8 = true;

@@ -71,8 +71,8 @@ struct Product {
 constexpr double kSumError = 2e-5;      // of float32, and of what cancels in a group with an offset
 constexpr double kRoundedError = 4e-3;  // of weights that are rounded to bf16
 constexpr double kFloat8Error = 4e-2;   // of activations that are rounded to e4m3
-constexpr int kRows[] = {1, 3, 8, 9, 16, 17, 33, 64};
-constexpr int64_t kManyRows = 65;
+constexpr int kRows[] = {1, 3, 8, 9, 16, 17, 33, 70};
+constexpr int64_t kManyRows = 100;  // more than are multiplied as codes
 
 void CheckProducts(Draw& draw, std::span<const MatrixSource> sources, int64_t m,
                    double error = kSumError) {
@@ -347,7 +347,7 @@ TEST_CASE("CUDA: what kernels do not take is multiplied as numbers") {
 
 // By cuBLASLt, where there is one, activations are rounded to e4m3 as well.
 TEST_CASE("CUDA: products of many rows in e4m3 by the scheme of their checkpoint") {
-  for (const int64_t m : {int64_t{3}, int64_t{70}}) {
+  for (const int64_t m : {int64_t{3}, kManyRows}) {
     Draw draw(m);
     CAPTURE(m);
     RandomMatrix matrix(draw, kCodedCases[0], 64, 256);

@@ -139,6 +139,14 @@ T atomicOr(T* address, T value) {
   *address = old | value;
   return old;
 }
+inline unsigned __byte_perm(unsigned x, unsigned y, unsigned selectors) {
+  const uint64_t bytes = uint64_t{y} << 32 | x;
+  unsigned result = 0;
+  for (unsigned i = 0; i < 4; ++i) {
+    result |= static_cast<unsigned>(bytes >> (selectors >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  }
+  return result;
+}
 inline int __popc(unsigned x) { return std::popcount(x); }
 inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 
