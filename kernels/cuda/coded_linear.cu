@@ -18,44 +18,42 @@ namespace {
 
 constexpr int kMostTiles = 4;
 constexpr int64_t kPassRows = kMostTiles * kTileRows;  // of x, in a block
-// Each pass reads the codes from the cache again, and takes 35 us for 8192 x 8192 in 4 bits on an
-// H100. Writing the numbers once takes 78 us, multiplying 128 rows by them 53 us.
+// Each pass reads the codes from the cache again. With more rows writing the numbers once is less:
+// of 8192 x 8192 in 4 bits it takes 78 us on an H100, multiplying 128 rows by them 53 us.
 constexpr int64_t kMostCodedRows = 3 * kPassRows;
 constexpr int64_t kExpandedNumbers = int64_t{32} << 20;  // at a time
 constexpr int kThreads = 256;
 // Of ExpandKernel: chunks of a warp.
 constexpr int kExpandedChunks = 4;
 
-// Tiles of the matrix that a warp multiplies: more of them use a lane's part of x for more, and
-// leave room for fewer warps.
-constexpr int HeightOf(int num_tiles) { return num_tiles > 2 ? 2 : 1; }
-// Blocks that a multiprocessor has room for: as many as registers allow.
-constexpr int NumBlocks(int num_tiles, ScaleForm form) {
-  if (num_tiles > 2) return 1;
-  return num_tiles == 1 && form == ScaleForm::kFloats ? 3 : 2;
-}
+// With one tile of x registers leave room for 32 warps of a multiprocessor, else for 16. More tiles
+// come through shared memory: read by each warp for itself they would take longer than the codes.
+template <int kTiles>
+using BlockOf = CodedBlock<16, kTiles == 1 ? 2 : 4, (kTiles > 1)>;
+constexpr int NumBlocks(int num_tiles) { return num_tiles == 1 ? 2 : 1; }
 
 template <CodedKind kKind, ScaleForm kForm, int kTiles, class Out>
-__global__ void __launch_bounds__(kSkinnyThreads, NumBlocks(kTiles, kForm))
+__global__ void __launch_bounds__(BlockOf<kTiles>::kThreads, NumBlocks(kTiles))
     CodedKernel(Out* out, const Bf16* x, const uint8_t* codes, CodedLayout layout,
                 SkinnyArgs args) {
-  constexpr int kHeight = HeightOf(kTiles);
-  __shared__ TileSums<kTiles, false> sums[kSkinnyWarps * kHeight];
+  constexpr int64_t kRows = kTiles * kTileRows;
+  __shared__ CodedMemory<kTiles, BlockOf<kTiles>> memory;
   __shared__ unsigned table[16];
   LoadTable<kKind>(layout, table);
-  const int64_t first = int64_t{blockIdx.y} * kPassRows;
+  const int64_t first = int64_t{blockIdx.y} * kRows;
   out += first * args.linear.out_stride;
   x += first * args.linear.x_stride;
-  args.linear.m = args.linear.m - first < kPassRows ? args.linear.m - first : kPassRows;
-  MultiplyCodedTiles<kKind, kForm, kTiles, kHeight, /*kWaits=*/true>(out, x, codes, layout, args,
-                                                                     table, sums);
+  args.linear.m = args.linear.m - first < kRows ? args.linear.m - first : kRows;
+  MultiplyCodedTiles<kKind, kForm, kTiles, BlockOf<kTiles>, /*kWaits=*/true>(out, x, codes, layout,
+                                                                             args, table, &memory);
 }
 
 template <CodedKind kKind, ScaleForm kForm>
-__global__ void __launch_bounds__(kSkinnyThreads, kForm == ScaleForm::kFloats ? 2 : 1)
+__global__ void __launch_bounds__(kSkinnyThreads, HasFloats(kForm) ? 2 : 1)
     CodedExpertKernel(Bf16* out, const Bf16* x, ExpertList experts, CodedLayout layout,
                       SkinnyArgs args) {
-  __shared__ TileSums<kMostTiles, false> memory[kSkinnyWarps];
+  using Block = CodedBlock<kSkinnyWarps, 4, false>;
+  __shared__ CodedMemory<kMostTiles, Block> memory;
   __shared__ unsigned table[16];
   LoadTable<kKind>(layout, table);
   WaitForPreviousKernel();
@@ -67,9 +65,9 @@ __global__ void __launch_bounds__(kSkinnyThreads, kForm == ScaleForm::kFloats ? 
         Bf16* to = out + row * args.linear.out_stride;
         const Bf16* from = x + row * args.linear.x_stride;
         const auto multiply = [&]<int kTiles>() {
-          auto* sums = reinterpret_cast<TileSums<kTiles, false>*>(memory);
-          MultiplyCodedTiles<kKind, kForm, kTiles, /*kHeight=*/1, /*kWaits=*/false>(
-              to, from, codes, layout, rows, table, sums);
+          MultiplyCodedTiles<kKind, kForm, kTiles, Block, /*kWaits=*/false>(
+              to, from, codes, layout, rows, table,
+              reinterpret_cast<CodedMemory<kTiles, Block>*>(&memory));
         };
         if (count <= kTileRows) return multiply.template operator()<1>();
         if (count <= 2 * kTileRows) return multiply.template operator()<2>();
@@ -228,21 +226,24 @@ bool HasWideSteps(const Tensor& x) {
 template <class F>
 void WithForm(const CodedLayout& layout, F f) {
   using enum ScaleForm;
+  using enum CodedKind;
   const ScaleForm form = FormOf(layout);
   switch (layout.kind) {
-    case CodedKind::kNibbles:
-      if (form == kFloats) return f.template operator()<CodedKind::kNibbles, kFloats>();
-      if (form == kOffsets) return f.template operator()<CodedKind::kNibbles, kOffsets>();
-      return f.template operator()<CodedKind::kNibbles, kOthers>();
-    case CodedKind::kTable:
-      if (form == kFloats) return f.template operator()<CodedKind::kTable, kFloats>();
-      return f.template operator()<CodedKind::kTable, kOthers>();
-    case CodedKind::kBytes:
-      if (form == kFloats) return f.template operator()<CodedKind::kBytes, kFloats>();
-      if (form == kOffsets) return f.template operator()<CodedKind::kBytes, kOffsets>();
-      return f.template operator()<CodedKind::kBytes, kOthers>();
-    case CodedKind::kFloat8:
-      return f.template operator()<CodedKind::kFloat8, kFloats>();
+    case kNibbles:
+      if (form == kFloats) return f.template operator()<kNibbles, kFloats>();
+      if (form == kZeros) return f.template operator()<kNibbles, kZeros>();
+      if (form == kOffsets) return f.template operator()<kNibbles, kOffsets>();
+      return f.template operator()<kNibbles, kOthers>();
+    case kTable:
+      if (form == kFloats) return f.template operator()<kTable, kFloats>();
+      return f.template operator()<kTable, kOthers>();
+    case kBytes:
+      if (form == kFloats) return f.template operator()<kBytes, kFloats>();
+      if (form == kZeros) return f.template operator()<kBytes, kZeros>();
+      if (form == kOffsets) return f.template operator()<kBytes, kOffsets>();
+      return f.template operator()<kBytes, kOthers>();
+    case kFloat8:
+      return f.template operator()<kFloat8, kFloats>();
   }
 }
 
@@ -260,6 +261,26 @@ SkinnyArgs ArgsOf(const CodedLayout& layout, const Tensor& y, const Tensor& x, c
 
 // Depth of the chunks that a warp has at least.
 int64_t LeastDepthOf(const CodedLayout& layout) { return 4 * layout.chunk(); }
+
+// Warps that share a tile's depth, at most `most` of a block's: those that take the fewest chunks
+// one after another, with what a block takes to begin and to end, in as many waves of blocks as the
+// device has room for. num_passes: over rows of x.
+int ChooseCodedSplit(const CodedLayout& layout, int num_warps, int most, int64_t num_passes,
+                     int64_t room) {
+  constexpr int64_t kChunksOfBlock = 4;
+  int best = 1;
+  int64_t least = INT64_MAX;
+  for (int split = 1; split <= most; split *= 2) {
+    const int64_t blocks = (layout.num_tiles() * split + num_warps - 1) / num_warps * num_passes;
+    const int64_t waves = (blocks + room - 1) / room;
+    const int64_t chunks = waves * ((layout.num_chunks() + split - 1) / split + kChunksOfBlock);
+    if (chunks < least) {
+      least = chunks;
+      best = split;
+    }
+  }
+  return best;
+}
 
 }  // namespace
 
@@ -301,22 +322,25 @@ void CudaOps::MultiplyPart(const Tensor& y, const Tensor& x, const CodedPart& pa
     return;
   }
   SkinnyArgs args = ArgsOf(layout, y, rows, bias, accumulate);
-  const int tiles = rows.rows() <= kTileRows ? 1 : rows.rows() <= 2 * kTileRows ? 2 : kMostTiles;
-  const int64_t height = HeightOf(tiles), num_warps = (layout.num_tiles() + height - 1) / height;
-  args.split = ChooseSplit(num_warps, layout.num_columns, LeastDepthOf(layout),
-                           device_->num_multiprocessors());
-  const int64_t warps_per_block = kSkinnyWarps / args.split;
-  const dim3 grid(static_cast<unsigned>((num_warps + warps_per_block - 1) / warps_per_block),
-                  static_cast<unsigned>((x.rows() + kPassRows - 1) / kPassRows));
+  // Two passes with half the rows each keep more multiprocessors busy.
+  const bool has_few_tiles =
+      rows.rows() <= kPassRows && layout.num_tiles() <= 2 * device_->num_multiprocessors();
   WithType(y, [&]<class Out>(Out* out) {
     WithForm(layout, [&]<CodedKind kKind, ScaleForm kForm>() {
-      const auto launch = [&](auto* kernel) {
-        Launch(queue(), grid, kSkinnyThreads, kernel, out,
+      const auto launch = [&]<int kTiles>() {
+        using Block = BlockOf<kTiles>;
+        const int64_t passes = (rows.rows() + kTiles * kTileRows - 1) / (kTiles * kTileRows);
+        args.split = ChooseCodedSplit(layout, Block::kWarps, Block::MostSplit(kTiles), passes,
+                                      NumBlocks(kTiles) * device_->num_multiprocessors());
+        const int64_t tiles = Block::kWarps / args.split;  // of a block
+        const dim3 grid(static_cast<unsigned>((layout.num_tiles() + tiles - 1) / tiles),
+                        static_cast<unsigned>(passes));
+        Launch(queue(), grid, Block::kThreads, CodedKernel<kKind, kForm, kTiles, Out>, out,
                static_cast<const Bf16*>(rows.Data<Bf16>()), part.codes(), layout, args);
       };
-      if (tiles == 1) return launch(CodedKernel<kKind, kForm, 1, Out>);
-      if (tiles == 2) return launch(CodedKernel<kKind, kForm, 2, Out>);
-      launch(CodedKernel<kKind, kForm, kMostTiles, Out>);
+      if (rows.rows() <= kTileRows) return launch.template operator()<1>();
+      if (rows.rows() <= 2 * kTileRows || has_few_tiles) return launch.template operator()<2>();
+      launch.template operator()<kMostTiles>();
     });
   });
 }

@@ -255,6 +255,25 @@ __device__ inline unsigned ToPair(float first, float second) {
 #endif
 }
 
+// Copies 16 bytes to shared memory, or zeros if !is_there; both addresses are multiples of 16. The
+// thread goes on, and sees them after AwaitCopies, as others do after __syncthreads too.
+__device__ inline void CopyAsync(uint4* shared, const void* from, bool is_there) {
+#ifdef __CUDACC__
+  const auto address = static_cast<unsigned>(__cvta_generic_to_shared(shared));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+               :
+               : "r"(address), "l"(from), "r"(is_there ? 16 : 0)
+               : "memory");
+#else
+  *shared = is_there ? *static_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
+#endif
+}
+__device__ inline void AwaitCopies() {
+#ifdef __CUDACC__
+  asm volatile("cp.async.wait_all;" ::: "memory");
+#endif
+}
+
 // Words by which kernels on several devices wait for each other. What a block has written before
 // __syncthreads and the store is there for a block of another device after its wait and
 // __syncthreads.
