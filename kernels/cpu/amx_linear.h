@@ -182,6 +182,8 @@ void TiledPanelBlock(const LinearTask& task, int64_t row_begin, int64_t row_end,
 // not, with fewer more sums would come and go.
 constexpr int64_t kFewTiles = 4, kStepsOfFew = 8;
 constexpr int64_t kSomeTiles = 12, kStepsOfSome = 32;
+// So many passes over a block fetch all of the next one with two lines a step instead of four.
+constexpr int64_t kManyTiles = 24;
 constexpr int64_t kStepsOfMany = 16;
 
 inline int64_t StepsOfBlock(int64_t tiles, int64_t steps) {
@@ -324,7 +326,7 @@ void TiledLinear(const LinearTask& task, int64_t row_begin, int64_t row_end, int
       ManyTiles<Arithmetic, kLines>(panels, row_begin, row_end, group, group_end, panel_end,
                                     partial);
     };
-    if (tiles > 24) {
+    if (tiles > kManyTiles) {
       multiply.template operator()<2>();
     } else {
       multiply.template operator()<4>();
