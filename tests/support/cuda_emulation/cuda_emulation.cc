@@ -309,10 +309,13 @@ void RunGrid(dim3 grid, dim3 block, const std::function<void()>& code) {
   kernel->running = &code;
   place.block_dim = block;
   place.grid_dim = grid;
+  // No kernel may count on the order of its blocks.
+  const bool is_backward = num_kernels % 2 == 0;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
-        place.block_idx = {x, y, z};
+        place.block_idx =
+            is_backward ? uint3{grid.x - 1 - x, grid.y - 1 - y, grid.z - 1 - z} : uint3{x, y, z};
         RunBlock(block);
       }
     }

@@ -2,9 +2,10 @@
 
 // The part of CUDA's language and runtime that kernels/cuda uses, run on the host: sources compiled
 // with this header in place of NVIDIA's compute the same results on any machine. Blocks run one
-// after another, the threads of a block as fibers that switch at barriers and warp shuffles, so a
-// kernel's indices, shared memory and synchronisation are exercised; its speed is not. A warp runs
-// as far ahead of the others as barriers allow, in every other block the last warp first.
+// after another, in every other kernel the last one first; the threads of a block as fibers that
+// switch at barriers and warp shuffles, so a kernel's indices, shared memory and synchronisation
+// are exercised; its speed is not. A warp runs as far ahead of the others as barriers allow, in
+// every other block the last warp first.
 // Thread: one (the test's), or one for each rank of a model. Devices are one, and what one thread
 // waits for or frees concerns its own streams.
 // "Device" memory is host memory and starts as NaN bytes, so that reads of unwritten memory show.
