@@ -162,6 +162,9 @@ struct AttentionChoice {
 StatusOr<AttentionChoice> ChooseAttention(AttentionBackend wanted, bool has_flashinfer, DType dtype,
                                           const AttentionShape& shape);
 
+// Rows of a matrix of a layer's state (key_dim, state_dim) for which there are cuda kernels.
+inline constexpr int64_t kMaxCudaStateRows = 256;
+
 // The devices that CUDA_VISIBLE_DEVICES leaves; 0 in a build without CUDA.
 int NumCudaDevices();
 inline bool HasCudaDevice() { return NumCudaDevices() > 0; }

@@ -142,6 +142,11 @@ struct AttentionBatch {
   // [AttentionPlan::WorkSize()] i32. Empty: the plan has memory of its own and copies at once.
   Tensor host_work;
   Tensor work;
+
+  // slot_mapping and block_table once more, in host memory, for the plan of a model with states
+  // where the host cannot read the others. Read by AttentionPlan::Fill only.
+  Tensor host_slot_mapping = {};
+  Tensor host_block_table = {};
 };
 
 // One request of a step, on the host.
@@ -156,6 +161,7 @@ struct AttentionShape {
   int num_heads = 0;  // a multiple of num_kv_heads; head h reads KV head h / (heads / kv_heads)
   int num_kv_heads = 0;
   int head_dim = 0;
+  int state_block_size = 0;  // tokens of a block, where layers keep states; 0: none does
   bool operator==(const AttentionShape&) const = default;
 };
 
@@ -174,7 +180,7 @@ class AttentionPlan {
 
   const AttentionBatch& batch() const { return batch_; }  // without query_start and context_len
   int64_t num_tokens() const { return batch_.positions.rows(); }
-  // The requests that write anything, on backends whose memory the host can read.
+  // The requests that write anything, where the host can read the batch.
   std::span<const BatchSequence> sequences() const { return sequences_; }
 
  protected:
@@ -183,21 +189,24 @@ class AttentionPlan {
   }
   void KeepSequences(const AttentionBatch& batch) {
     sequences_.clear();
-    const auto* slots = batch.slot_mapping.Data<int32_t>();
+    const bool has_copies = !batch.host_block_table.empty();
+    const Tensor& table = has_copies ? batch.host_block_table : batch.block_table;
+    const auto* slots = (has_copies ? batch.host_slot_mapping : batch.slot_mapping).Data<int32_t>();
     for (size_t r = 0; r < batch.context_len.size(); ++r) {
       const int32_t begin = batch.query_start[r], count = batch.query_start[r + 1] - begin;
       if (count == 0 || slots[begin] < 0) continue;  // padding
       sequences_.push_back({.first_token = begin,
                             .num_tokens = count,
                             .first_position = batch.context_len[r] - count,
-                            .blocks = batch.block_table.Row<int32_t>(static_cast<int64_t>(r))});
+                            .blocks = table.Row<int32_t>(static_cast<int64_t>(r))});
     }
   }
 
-  // Without the spans in the caller's memory.
+  // Without what is in the caller's memory.
   void SetBatch(const AttentionBatch& batch) {
     batch_ = batch;
     batch_.query_start = batch_.context_len = {};
+    batch_.host_slot_mapping = batch_.host_block_table = {};
   }
 
  private:

@@ -71,15 +71,20 @@ bool LeavesStateIn(const BatchSequence& tokens, int32_t block, int block_size) {
 
 }  // namespace
 
+size_t LeaderOf(std::span<const BatchSequence> sequences, size_t begin, size_t i, int block_size) {
+  const int32_t first = sequences[i].first_position;
+  // Blocks that are not full are never shared.
+  if (first == 0 || first % block_size != 0) return i;
+  const int32_t start = sequences[i].blocks[first / block_size - 1];
+  for (size_t j = i; j-- > begin;) {
+    if (LeavesStateIn(sequences[j], start, block_size)) return j;
+  }
+  return i;
+}
+
 size_t EndOfIndependent(std::span<const BatchSequence> sequences, size_t begin, int block_size) {
   for (size_t i = begin + 1; i < sequences.size(); ++i) {
-    const int32_t first = sequences[i].first_position;
-    // Blocks that are not full are never shared.
-    if (first == 0 || first % block_size != 0) continue;
-    const int32_t start = sequences[i].blocks[first / block_size - 1];
-    for (size_t j = begin; j < i; ++j) {
-      if (LeavesStateIn(sequences[j], start, block_size)) return i;
-    }
+    if (LeaderOf(sequences, begin, i, block_size) != i) return i;
   }
   return sequences.size();
 }

@@ -36,6 +36,10 @@ struct StateRun {
 // it is scheduled, and such states are there only when the sequences before it have run.
 size_t EndOfIndependent(std::span<const BatchSequence> sequences, size_t begin, int block_size);
 
+// The last of sequences[begin, i) that leaves the state from which sequence i goes on; i: none
+// does.
+size_t LeaderOf(std::span<const BatchSequence> sequences, size_t begin, size_t i, int block_size);
+
 // Of the part of a layer's state that begins at `offset`.
 StateRun RunOf(const BatchSequence& tokens, const LayerKv& kv, int64_t offset);
 

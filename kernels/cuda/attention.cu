@@ -14,6 +14,7 @@
 #include "kernels/cuda/dispatch.h"
 #include "kernels/cuda/launch.h"
 #include "kernels/op_checks.h"
+#include "kernels/recurrence.h"
 
 namespace tandem {
 namespace {
@@ -24,6 +25,7 @@ constexpr int kThreads = kAttentionThreads;  // one (row, key), or one row and 1
 constexpr int64_t kMaxSplitBlocks = 512;     // items times splits
 constexpr int64_t kBlocksPerMultiprocessor = 3;
 constexpr int kItemWords = sizeof(CudaAttentionItem) / sizeof(int32_t);
+constexpr int kRunWords = sizeof(CudaStateRun) / sizeof(int32_t);
 
 // Kv: of the cache.
 template <class T, class Kv>
@@ -151,6 +153,12 @@ int64_t ItemWords(const AttentionShape& shape, int64_t num_tokens, int64_t num_r
   return ((num_tokens * group + kRows - 1) / kRows + num_requests) * kItemWords;
 }
 
+// Of items and runs.
+int64_t FixedWords(const AttentionShape& shape, int64_t num_tokens, int64_t num_requests) {
+  const int64_t runs = shape.state_block_size == 0 ? 0 : num_requests * kRunWords;
+  return ItemWords(shape, num_tokens, num_requests) + runs;
+}
+
 }  // namespace
 
 int64_t CudaOps::NumSplits(int64_t num_items, int64_t num_kv_heads) const {
@@ -161,7 +169,7 @@ int64_t CudaOps::NumSplits(int64_t num_items, int64_t num_kv_heads) const {
 }
 
 int64_t CudaAttentionPlan::WorkSize(int64_t num_tokens, int64_t num_requests) const {
-  const int64_t words = ItemWords(shape, num_tokens, num_requests);
+  const int64_t words = FixedWords(shape, num_tokens, num_requests);
   if (!uses_flashinfer) return words;
   return words + FlashInferWorkSize(flashinfer_shape, num_tokens, num_requests);
 }
@@ -174,6 +182,7 @@ StatusOr<std::unique_ptr<AttentionPlan>> CudaBackend::MakeAttentionPlan(const At
   plan->shape = shape;
   plan->max_tokens = max_tokens;
   plan->max_requests = max_requests;
+  plan->Reserve();
   plan->uses_flashinfer = UsesFlashInfer(shape);
   if (plan->uses_flashinfer) plan->flashinfer_shape = FlashInferShapeOf(shape);
   const int64_t words = plan->WorkSize(max_tokens, max_requests);
@@ -191,6 +200,34 @@ StatusOr<std::unique_ptr<AttentionPlan>> CudaBackend::MakeAttentionPlan(const At
     ASSIGN_OR_RETURN(plan->flashinfer_lse, device_.Allocate(DType::kF32, {rows, shape.num_heads}));
   }
   return std::unique_ptr<AttentionPlan>(std::move(plan));
+}
+
+void CudaAttentionPlan::Reserve() {
+  if (shape.state_block_size == 0) return;
+  ReserveSequences(max_requests);
+  chain_heads_.reserve(static_cast<size_t>(max_requests));
+}
+
+void CudaAttentionPlan::FillStateRuns(const AttentionBatch& batch, CudaStateRun* runs) {
+  CHECK(!batch.host_block_table.empty() && !batch.host_slot_mapping.empty());
+  KeepSequences(batch);
+  std::fill_n(runs, num_state_runs, CudaStateRun());
+  chain_heads_.clear();
+  const auto* table = batch.host_block_table.Data<int32_t>();
+  for (size_t i = 0; i < sequences().size(); ++i) {
+    const BatchSequence& sequence = sequences()[i];
+    const size_t leader = LeaderOf(sequences(), 0, i, shape.state_block_size);
+    runs[i] = {.first_token = sequence.first_token,
+               .num_tokens = sequence.num_tokens,
+               .first_position = sequence.first_position,
+               .table_begin = static_cast<int32_t>(sequence.blocks - table),
+               .is_first = leader == i};
+    chain_heads_.push_back(leader == i ? i : chain_heads_[leader]);
+    if (leader == i) continue;
+    CudaStateRun* last = runs + chain_heads_[i];
+    while (last->next >= 0) last = runs + last->next;
+    last->next = static_cast<int32_t>(i);
+  }
 }
 
 void CudaAttentionPlan::Fill(const AttentionBatch& batch) {
@@ -224,14 +261,22 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch) {
   }
   items = reinterpret_cast<const CudaAttentionItem*>(device.Data<int32_t>());
   int64_t num_words = num_items * kItemWords;
+  const int64_t fixed_words = FixedWords(shape, batch.positions.rows(), num_requests);
+  CHECK_LE(fixed_words, host.rows());
+  if (shape.state_block_size > 0) {
+    num_words = fixed_words;
+    num_state_runs = num_requests;
+    state_runs = reinterpret_cast<const CudaStateRun*>(device.Data<int32_t>() + item_words);
+    FillStateRuns(batch, reinterpret_cast<CudaStateRun*>(host.Data<int32_t>() + item_words));
+  }
   if (uses_flashinfer) {
     num_words = WorkSize(batch.positions.rows(), num_requests);
     CHECK_LE(num_words, host.rows());
     flashinfer = PlanFlashInfer(
         flashinfer_shape, batch,
-        {host.Data<int32_t>() + item_words, static_cast<size_t>(num_words - item_words)});
+        {host.Data<int32_t>() + fixed_words, static_cast<size_t>(num_words - fixed_words)});
     num_decode_items = flashinfer.decode.num_requests * ((group + kRows - 1) / kRows);
-    flashinfer_words = device.Data<int32_t>() + item_words;
+    flashinfer_words = device.Data<int32_t>() + fixed_words;
   }
   if (has_room || num_words == 0) return;
   CopyRows(device.Rows(0, num_words), host.Rows(0, num_words), device_->stream());

@@ -24,33 +24,6 @@ void CudaOps::DoAttendSelected(const Tensor&, const Tensor&, const Tensor&, cons
   CHECK(false) << "chosen keys are not built for CUDA";
 }
 
-// The engine refuses models with such layers on this device.
-void CudaOps::DoConvolve(const Tensor&, const Tensor&, const ConvOptions&, const StatePart&,
-                         const AttentionPlan&) {
-  CHECK(false) << "layers with a state are not built for CUDA";
-}
-void CudaOps::DoDeltaRule(const Tensor&, const Tensor&, const Tensor&, const DeltaOptions&,
-                          const StatePart&, const AttentionPlan&) {
-  CHECK(false) << "layers with a state are not built for CUDA";
-}
-void CudaOps::DoStateScan(const Tensor&, const Tensor&, const Tensor&, const ScanOptions&,
-                          const StatePart&, const AttentionPlan&) {
-  CHECK(false) << "layers with a state are not built for CUDA";
-}
-void CudaOps::DoSelectiveScan(const Tensor&, const Tensor&, const Tensor&, const Tensor&,
-                              const SelectiveOptions&, const StatePart&, const AttentionPlan&) {
-  CHECK(false) << "layers with a state are not built for CUDA";
-}
-void CudaOps::DoGatedNorm(const Tensor&, const Tensor&, const Tensor&, const GatedNormOptions&) {
-  CHECK(false) << "layers with a state are not built for CUDA";
-}
-void CudaOps::DoGateBySigmoid(const Tensor&, const Tensor&) {
-  CHECK(false) << "layers with a state are not built for CUDA";
-}
-void CudaOps::DoMultiplyBy(const Tensor&, const Tensor&) {
-  CHECK(false) << "layers with a state are not built for CUDA";
-}
-
 Tensor CudaOps::Scratch(OwnedTensor* memory, DType dtype, int64_t rows, int64_t columns) {
   const int64_t size = rows * columns;
   if (memory->view().NumElements() < size) {

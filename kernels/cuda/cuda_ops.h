@@ -85,18 +85,31 @@ struct CudaAttentionItem {
 // Whether attention of one query per request runs on the tensor cores.
 bool DecodesOnTensorCores(DType dtype, int head_dim, int group, int block_size);
 
+// The tokens of one request in the states of a layer. Kernels run it and then the requests after it
+// in its chain, each of which goes on from a state that an earlier one of them leaves in this step.
+struct CudaStateRun {
+  int32_t first_token = 0;
+  int32_t num_tokens = 0;
+  int32_t first_position = 0;
+  int32_t table_begin = 0;  // of the request's row in the block table
+  int32_t is_first = 0;     // of its chain; else another run comes before it, or it is padding
+  int32_t next = -1;        // in its chain
+};
+
 class CudaAttentionPlan final : public AttentionPlan {
  public:
   explicit CudaAttentionPlan(CudaDevice* device) : device_(device) {}
   void Fill(const AttentionBatch& batch) override;
   int64_t WorkSize(int64_t num_tokens, int64_t num_requests) const override;
+  // Once the shape is set: Fill allocates nothing.
+  void Reserve();
 
   AttentionShape shape;
   int64_t max_tokens = 0;
   int64_t max_requests = 0;
   bool uses_flashinfer = false;
   FlashInferShape flashinfer_shape;  // set if uses_flashinfer
-  // The plan's numbers for the device: items, then FlashInfer's words.
+  // The plan's numbers for the device: items, runs of states, then FlashInfer's words.
   OwnedTensor host_work;           // pinned [.] i32, for batches without host_work
   OwnedTensor device_work;         // the same
   OwnedTensor partial;             // [., head_dim + 2] f32: sums, maximum, total of a row and split
@@ -107,13 +120,18 @@ class CudaAttentionPlan final : public AttentionPlan {
   // Of this step.
   const CudaAttentionItem* items = nullptr;  // on the device
   int64_t num_items = 0;
-  bool is_decode = false;  // one query per request
+  bool is_decode = false;                    // one query per request
+  const CudaStateRun* state_runs = nullptr;  // on the device, one for each request
+  int64_t num_state_runs = 0;                // 0: no layer has states
   FlashInferPlan flashinfer;
   int64_t num_decode_items = 0;               // the first ones; FlashInfer's decode part
   const int32_t* flashinfer_words = nullptr;  // on the device
 
  private:
+  void FillStateRuns(const AttentionBatch& batch, CudaStateRun* runs);
+
   CudaDevice* device_;
+  std::vector<size_t> chain_heads_;  // of each sequence, the first of its chain
 };
 
 class CudaOps final : public Ops {
