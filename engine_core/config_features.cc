@@ -7,6 +7,7 @@
 #include "common/log.h"
 #include "common/strings.h"
 #include "engine_core/executor/model_sizes.h"
+#include "kernels/backend.h"
 #include "kernels/compute_pool.h"
 
 namespace tandem {
@@ -86,13 +87,18 @@ StatusOr<bool> ForbidsImages(const std::string& limits) {
 // What has not been built for layers with a state is refused by its flag's name.
 Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup) {
   if (model.recurrent.num_layers() == 0) return OkStatus();
-  const char* flag = setup.device == "cuda"              ? "--device cuda"
-                     : setup.runner.speculation.drafts() ? "--speculative-config"
-                                                         : nullptr;
-  if (flag == nullptr) return OkStatus();
-  return InvalidArgumentError(std::string(flag) +
-                              ": is not built for models with recurrent layers, which " +
-                              model.architecture + " has");
+  if (setup.runner.speculation.drafts()) {
+    return InvalidArgumentError(
+        "--speculative-config: is not built for models with recurrent layers, which " +
+        model.architecture + " has");
+  }
+  if (setup.device == "cuda" && model.recurrent.key_dim > kMaxCudaStateRows) {
+    return InvalidArgumentError(
+        "--device cuda: is built for recurrent layers whose states have up to " +
+        std::to_string(kMaxCudaStateRows) + " rows, those of " + model.architecture + " have " +
+        std::to_string(model.recurrent.key_dim) + "; take --device cpu");
+  }
+  return OkStatus();
 }
 
 // The same for attention over keys that each token chooses.

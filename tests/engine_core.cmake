@@ -98,7 +98,7 @@ tandem_test(golden_gguf_twins LABEL golden
   DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/files
        tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_cuda LABEL golden TIMEOUT 600
-  SRCS golden/emulated_cuda_test.cc golden/emulated_adapters_test.cc golden/emulated_drafts_test.cc golden/emulated_quantized_test.cc
+  SRCS golden/emulated_cuda_test.cc golden/emulated_adapters_test.cc golden/emulated_drafts_test.cc golden/emulated_quantized_test.cc golden/emulated_states_test.cc
        support/engine_driver.cc support/golden_logits.cc support/greedy_text.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/adapters engine_core/executor engine_core/scheduler
        tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)

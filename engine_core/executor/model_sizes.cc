@@ -124,9 +124,8 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
 
 int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, bool is_device) {
   constexpr int64_t kTile = 32, kAlone = 256, kMost = 4096;
-  if (is_device) return 16;
   const int64_t num_states = config.recurrent.num_layers();
-  if (num_states == 0) return kTile;
+  if (num_states == 0) return is_device ? 16 : kTile;
   int64_t num_kv = 0;
   for (int64_t i = 0; i < config.num_layers; ++i) num_kv += config.recurrent.HasKv(i) ? 1 : 0;
   if (num_kv == 0) return kAlone;

@@ -151,6 +151,9 @@ void FillPlan(std::span<const int32_t> query_start, std::span<const int32_t> con
     attention.host_work = host.attention_work;
     attention.work = device.attention_work;
   }
+  const AttentionBatch copies = AttentionBatchOf(host, query_start, context_len, group);
+  attention.host_slot_mapping = copies.slot_mapping;
+  attention.host_block_table = copies.block_table;
   plan->Fill(attention);
 }
 

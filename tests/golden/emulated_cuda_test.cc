@@ -176,7 +176,7 @@ TEST_CASE("emulated cuda: seeded sampling gives the tokens of the cpu in float32
 }
 
 TEST_CASE("emulated cuda: replayed decode steps yield the tokens of eager ones") {
-  for (const char* model : {"qwen3", "gemma2", "mixtral", "qwen3_moe"}) {
+  for (const char* model : {"qwen3", "gemma2", "mixtral", "qwen3_moe", "qwen3_5_text"}) {
     CAPTURE(model);
     const Load eager = RunLoad(model, {}, false);
     const Load replayed = RunLoad(model, {1, 2, 4, 6}, false);

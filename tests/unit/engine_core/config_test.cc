@@ -671,6 +671,23 @@ TEST_CASE("engine config: a KV connector is refused by name beside what it canno
   CHECK_THAT(error({}, recurrent), Contains("recurrent layers, which Mamba2ForCausalLM has"));
 }
 
+TEST_CASE("engine config: recurrent layers run on cuda, in longer blocks, up to a number of rows") {
+  ModelConfig model = SmallModel();
+  model.architecture = "Mamba2ForCausalLM";
+  model.num_layers = 2;
+  model.recurrent.kind = RecurrentKind::kScan;
+  model.recurrent.layers.assign(static_cast<size_t>(model.num_layers), true);
+  model.recurrent.kv_layers.assign(static_cast<size_t>(model.num_layers), false);
+  model.recurrent.num_key_heads = model.recurrent.num_value_heads = 2;
+  model.recurrent.value_dim = 32;
+  model.recurrent.key_dim = kMaxCudaStateRows;
+  CHECK(Setup({"model", "--device", "cuda"}, model).runner.limits.block_size == 256);
+  model.recurrent.key_dim = kMaxCudaStateRows + 1;
+  CHECK(MakeSetup(ParseOk({"model", "--device", "cpu"}), model).ok());
+  CHECK_THAT(MakeSetup(ParseOk({"model", "--device", "cuda"}), model).status().message(),
+             Contains("--device cuda") && Contains("257") && Contains("Mamba2ForCausalLM"));
+}
+
 TEST_CASE("engine config: a model takes images where its tower is built, unless texts are all") {
   ModelConfig model = SmallModel();
   model.num_layers = 4;
