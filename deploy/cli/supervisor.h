@@ -11,9 +11,10 @@
 // - SIGTERM or SIGINT: the frontend is signalled first, so that it can drain; then the engines. A
 //   second signal, or stop_s without an end, kills all. Exit status 0.
 // - A swap or a reload (control_socket.h; SIGUSR2 is a reload): a second engine core or frontend is
-//   started and takes over from the first, which then ends by itself. Several engine cores are not
-//   swapped. If the second one ends before that, or its asker does, the first one stays; also if it
-//   has loaded its model and the first engine core has not been let go twice hang_s later.
+//   started and takes over from the first, which then ends by itself. If the second one ends before
+//   that, or its asker does, the first one stays; also if it has loaded its model and the first
+//   engine core has not been let go twice hang_s later. Several engine cores are replaced one after
+//   another, each once the one before has ended; where one cannot be, it and those after it stay.
 // - SIGHUP and SIGUSR1 are passed on to all; but SIGHUP from a terminal that was closed is an end.
 // - Readiness: all report to a socket of ours as they would to systemd; the frontend's READY=1 is
 //   passed on, without a frontend the last engine core's.
@@ -84,7 +85,8 @@ class Supervisor {
   // A process that takes another one's place, or has lost its place, and who asked for it.
   struct Replacement {
     Member member;
-    size_t place = 0;  // in members_
+    size_t place = 0;                       // in members_
+    std::vector<size_t> places_after = {};  // whose turn comes next
     std::optional<ControlRequest> asker = {};
     std::optional<double> give_up_at = {};
     bool is_given_up = false;
@@ -118,7 +120,12 @@ class Supervisor {
   void OnControl();
   void BeginReplacement(bool of_frontend, std::optional<ControlRequest> asker);
   std::optional<std::string> WhyNotNow(bool of_frontend);
+  std::string WhatWasReplaced(const Member& failed, const std::vector<size_t>& places_after) const;
+  bool IsServing(const Member& member) const { return member.is_ready && member.child.running(); }
+  void StartReplacement(std::vector<size_t> places, std::optional<ControlRequest> asker);
   void CompleteReplacement();
+  void EndReplacement(std::vector<size_t> places_after, std::optional<ControlRequest> asker,
+                      const std::string& line);
   void GiveUpReplacement(std::string_view why);
   bool is_to_follow(const Member& member) const;
   void OnNextExit(const ChildProcess::Exit& exit);

@@ -4,6 +4,7 @@ another command starts.
 
 Usage: replicas_test.py [unittest arguments]
 """
+import json
 import os
 import pathlib
 import random
@@ -14,14 +15,17 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from mixed_load import Answer, Load
 from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
 from speculation_test import STORY, text_of
 from two_hosts import PairIn, other_host
 
 TWO = ("--data-parallel-size", "2")
+NUM_SWAPS = int(os.environ.get("TANDEM_SWAPS", "4"))
 SHORT = {"prompt": STORY, "max_tokens": 4, "temperature": 0}
 STREAM = {"prompt": STORY, "max_tokens": 300, "temperature": 0.6, "seed": 5, "ignore_eos": True, "stream": True}
 
@@ -87,11 +91,6 @@ class Replicas(unittest.TestCase):
         for rank in (0, 1):
             self.assertGreater(self.server.total("vllm:cache_config_info", engine=str(rank)), 0)
 
-    def test_a_swap_is_refused_and_says_why(self):
-        result = self.server.command("swap", "--max-num-seqs", "64")
-        self.assertNotEqual(result.returncode, 0)
-        self.assertIn("several engine cores serve", result.stderr + result.stdout)
-
     def test_a_reload_keeps_both_engines(self):
         engines = engines_of(self.server)
         result = self.server.command("reload")
@@ -102,6 +101,90 @@ class Replicas(unittest.TestCase):
         result = self.server.command("reload", "--data-parallel-size", "3")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("--data-parallel-size: which engines there are", result.stderr + result.stdout)
+
+
+class Swaps(unittest.TestCase):
+    """`tandem swap` of several engine cores, one after another. TANDEM_SEED repeats a run's choices."""
+
+    def test_all_are_replaced_and_streams_go_on(self):
+        with Pair(*TWO) as server:
+            whole = text_of(server, STREAM)
+            engines = engines_of(server)
+            swaps, texts = [], []
+            streams = [threading.Thread(target=lambda: texts.append(text_of(server, STREAM))) for _ in range(3)]
+            for stream in streams:
+                stream.start()
+            swap = lambda: swaps.append(server.command("swap", "--max-num-seqs", "64"))
+            self.assertEqual(text_of(server, STREAM, at_20=swap), whole)
+            for stream in streams:
+                stream.join(LIMIT)
+            self.assertEqual((swaps[0].returncode, swaps[0].stderr), (0, ""))
+            self.assertEqual(re.findall(r"engine core (\d) \d+ (is starting|has taken over)", swaps[0].stdout),
+                             [(rank, what) for rank in "01" for what in ("is starting", "has taken over")])
+            self.assertEqual(texts, [whole] * 3)
+            after = engines_of(server)
+            self.assertEqual(sorted(after), [0, 1])
+            self.assertFalse(set(after.values()) & set(engines.values()))
+            self.assertEqual(server.total("tandem:requests_resumed_total"), 0)
+            for rank in (0, 1):
+                self.assertEqual(server.total("tandem:engine_swaps_total", engine=str(rank)), 1)
+                self.assertEqual(server.post("/v1/completions", SHORT, **{"X-data-parallel-rank": str(rank)})[0], 200)
+                self.assertIn(b"--max-num-seqs\x0064", pathlib.Path(f"/proc/{after[rank]}/cmdline").read_bytes())
+
+    def test_one_that_cannot_be_replaced_stays_and_the_command_says_what_was_done(self):
+        with Pair(*TWO) as server, socket.create_server(("127.0.0.1", 0)) as taken:
+            before = engines_of(server)
+            swap = server.command("swap", "--model", "/nonexistent")
+            self.assertEqual(swap.returncode, 3, swap.stderr)
+            self.assertNotIn("were replaced", swap.stderr)
+            self.assertEqual(engines_of(server), before)
+            self.assertIn("--cpu-bind: several", server.command("swap", "--cpu-bind", "0").stderr)
+            # Each rank adds itself to the port.
+            events = {"enable_kv_cache_events": True, "endpoint": f"tcp://*:{taken.getsockname()[1] - 1}"}
+            swap = server.command("swap", "--kv-events-config", json.dumps(events))
+            self.assertEqual(swap.returncode, 2, swap.stdout)
+            self.assertIn("the new engine core 1 exited with status 2", swap.stderr)
+            self.assertIn("1 of 2 engine cores were replaced, the others stay as they are", swap.stderr)
+            after = engines_of(server)
+            self.assertNotEqual(after[0], before[0])
+            self.assertEqual(after[1], before[1])
+            for rank in (0, 1):
+                self.assertEqual(server.post("/v1/completions", SHORT, **{"X-data-parallel-rank": str(rank)})[0], 200)
+
+    def test_under_load_and_deaths_nothing_is_lost(self):
+        seed = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
+        print(f"TANDEM_SEED={seed}")
+        dice = random.Random(seed)
+        with Pair(*TWO, "--served-model-name", "m", "--kv-cache-memory-bytes", "32M") as server:
+            load = Load(server, dice, always_takes=True)
+
+            def events_pass(most):
+                target = load.num_events() + dice.randrange(1, most)
+                wait_for(lambda: load.num_events() >= target, "events arrive")
+
+            for _ in range(NUM_SWAPS):
+                events_pass(400)
+                before = set(engines_of(server).values())
+                swap = subprocess.Popen(server.command_line("swap"), env=server.environment, text=True,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+                events_pass(200)
+                killed = dice.choice(list(engines_of(server).values()))  # one that serves, or one that loads
+                os.kill(killed, signal.SIGKILL)
+                report = swap.communicate(timeout=LIMIT)[0]
+                streams = load.open_streams()
+                wait_for(lambda: all(answer.num_events > events or not answer.running() for answer, events in streams),
+                         "every stream goes on")
+                if swap.returncode != 0:  # it was a new one, and the command says so
+                    self.assertRegex(report, r"the new engine core \d was killed")
+                    again = server.command("swap")
+                    self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
+                wait_for(lambda: len(engines_of(server)) == 2, "both are there")
+                self.assertFalse(before & set(engines_of(server).values()))
+            answers = load.finish()
+            print(f"{len(answers)} responses to compare")
+            for answer in answers:
+                self.assertEqual(answer.status, 200, answer.result)
+                self.assertEqual(answer.result, Answer(server, answer.path, answer.body).wait(), answer.body)
 
 
 class Deaths(unittest.TestCase):
