@@ -17,6 +17,8 @@ constexpr int kOutputLingerMs = 4000;
 // pause is added to every start.
 constexpr int kReconnectMs = 1;
 constexpr int kMaxReconnectMs = 1000, kMaxLocalReconnectMs = 16;
+// Of a frontend that has not come for a while; ZeroMQ adds up to as much again.
+constexpr int kRareReconnectMs = 125;
 
 int MaxReconnectMs(std::string_view address) {
   return address.starts_with("ipc://") ? kMaxLocalReconnectMs : kMaxReconnectMs;
@@ -24,13 +26,17 @@ int MaxReconnectMs(std::string_view address) {
 
 }  // namespace
 
-FrontendLink::FrontendLink(const Shared* shared, std::string address)
-    : shared_(shared), address_(std::move(address)) {}
+FrontendLink::FrontendLink(const Shared* shared, std::string address, bool tries_rarely)
+    : shared_(shared), address_(std::move(address)), tries_rarely_(tries_rarely) {}
 
 Status FrontendLink::Start() {
   handshake_.Open(*shared_->context, zmq::socket_type::dealer);
   handshake_.SetIdentity(EngineIdentity(shared_->options->engine_index));
-  handshake_.SetReconnectInterval(kReconnectMs, MaxReconnectMs(address_));
+  if (tries_rarely_) {
+    handshake_.SetReconnectInterval(kRareReconnectMs, kRareReconnectMs);
+  } else {
+    handshake_.SetReconnectInterval(kReconnectMs, MaxReconnectMs(address_));
+  }
   handshake_.NoticeVanishedHosts();
   SetKeys(&handshake_, address_);
   handshake_.Monitor(*shared_->context);

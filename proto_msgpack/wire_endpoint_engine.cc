@@ -21,6 +21,9 @@ namespace {
 constexpr size_t kMaxSpent = 16;  // messages whose memory is kept
 // For a frontend to which another one has introduced us: it listens already, or it is gone.
 constexpr double kJoinSeconds = 10;
+// Then a frontend on this host that has not come is looked for rarely: a try costs little, but
+// sixty in a second keep a CPU from its deeper sleep.
+constexpr double kEagerSeconds = 1;
 // After a connection that was closed before the frontend had said anything.
 constexpr double kLookAgainSeconds = 0.1;
 
@@ -72,7 +75,8 @@ class EngineEndpoint::Loop {
   };
 
   void Run();
-  Status LookForHome();
+  Status LookForHome(bool rarely = false);
+  void LookRarely(double now);
   bool HandleCall(FrontendLink* from, const UtilityRequest& call);
   void AnswerPing(FrontendLink* from, const UtilityRequest& call);
   void Join(const std::string& address);
@@ -100,7 +104,8 @@ class EngineEndpoint::Loop {
   // To the frontend that has options_.handshake_address; nullptr: none is looked for.
   FrontendLink* home_ = nullptr;
   double look_again_at_ = 0;
-  bool is_leaving_ = false;  // no other frontend is looked for
+  std::optional<double> look_rarely_at_;  // if home_ has not met anybody until then
+  bool is_leaving_ = false;               // no other frontend is looked for
   std::optional<EngineCoreReadyResponse> ready_;
   bool has_new_sockets_ = false;
   ComplaintLimit complaints_;
@@ -122,10 +127,13 @@ Status EngineEndpoint::Loop::Start() {
   return OkStatus();
 }
 
-Status EngineEndpoint::Loop::LookForHome() {
-  auto link = std::make_unique<FrontendLink>(&shared_, options_.handshake_address);
+Status EngineEndpoint::Loop::LookForHome(bool rarely) {
+  auto link = std::make_unique<FrontendLink>(&shared_, options_.handshake_address, rarely);
   RETURN_IF_ERROR(link->Start());
   home_ = link.get();
+  look_rarely_at_.reset();
+  const bool is_local = options_.handshake_address.starts_with("ipc://");
+  if (is_local && !rarely) look_rarely_at_ = SystemClock().Monotonic() + kEagerSeconds;
   links_.push_back({.link = std::move(link)});
   return OkStatus();
 }
@@ -243,9 +251,21 @@ void EngineEndpoint::Loop::DropLinks() {
     links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   Leave();  // one that was not let go by the frontend that is gone
+  LookRarely(now);
   if (home_ != nullptr || is_leaving_ || now < look_again_at_) return;
   const Status status = LookForHome();
   CHECK(status.ok()) << status.ToString();  // it was good in Start
+}
+
+// A socket's intervals are those it was opened with.
+void EngineEndpoint::Loop::LookRarely(double now) {
+  if (!look_rarely_at_ || home_ == nullptr) return;
+  if (home_->has_met()) look_rarely_at_.reset();
+  if (!look_rarely_at_ || now < *look_rarely_at_) return;
+  std::erase_if(links_, [this](const Link& each) { return each.link.get() == home_; });
+  has_new_sockets_ = true;
+  const Status status = LookForHome(/*rarely=*/true);
+  CHECK(status.ok()) << status.ToString();
 }
 
 // Until the next frontend that does not appear is given up, or is looked for again.
@@ -253,6 +273,7 @@ int EngineEndpoint::Loop::WaitMs() const {
   const double now = SystemClock().Monotonic();
   std::optional<double> wait_s;
   if (home_ == nullptr && !is_leaving_) wait_s = std::max(0.0, look_again_at_ - now);
+  if (home_ != nullptr && look_rarely_at_) wait_s = std::max(0.0, *look_rarely_at_ - now);
   for (const Link& each : links_) {
     if (each.join_until == 0 || each.link->has_met()) continue;
     const double left_s = std::max(0.0, each.join_until - now);

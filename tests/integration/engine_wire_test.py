@@ -6,6 +6,7 @@ import json
 import pathlib
 import sys
 import tempfile
+import time
 import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
@@ -18,6 +19,23 @@ try:
     from strict_frontend import ABORT, UTILITY, StrictFrontend, python_params, rust_params
 except ImportError as missing:
     pair.skip(f"{missing.name} is not installed (tests/run.sh installs it when PyPI answers)")
+
+
+class WakeUps:
+    """Of all threads of a process, from now on."""
+
+    def __init__(self, pid):
+        self.pid, self.begin, self.before = pid, time.monotonic(), self.count(pid)
+
+    @staticmethod
+    def count(pid):
+        texts = [path.read_text() for path in pathlib.Path(f"/proc/{pid}/task").glob("*/status")]
+        return sum(int(text.split("\nvoluntary_ctxt_switches:")[1].split()[0]) for text in texts)
+
+    def rate_over(self, seconds):
+        """In a second; None: so much time has not passed."""
+        passed = time.monotonic() - self.begin
+        return (self.count(self.pid) - self.before) / passed if passed >= seconds else None
 
 
 class EngineWire(unittest.TestCase):
@@ -136,6 +154,23 @@ class EngineWire(unittest.TestCase):
             message, _ = cls.frontend.receive()
         if message is not None and message[2] is not None:
             self.assertEqual(message[2]["num_running_reqs"], 0)
+
+    def test_an_engine_without_a_frontend_wakes_rarely_and_meets_the_next_one(self):
+        cls = type(self)
+        cls.frontend.close()
+        rates = [WakeUps(cls.engine.pid)]
+
+        def wakes_rarely():
+            rate = rates[0].rate_over(0.5)
+            if rate is not None:
+                rates[0] = WakeUps(cls.engine.pid)
+                rates.append(rate)
+            return rate is not None and rate < 30
+
+        pair.wait_for(wakes_rarely, "it wakes rarely")
+        print("wake-ups in a second:", *(f"{rate:.0f}" for rate in rates[1:]))
+        cls.frontend = StrictFrontend(cls.folder.name)
+        self.assertEqual(cls.frontend.meet()["instance_id"], cls.ready["instance_id"])
 
 
 class Coordinator(unittest.TestCase):
