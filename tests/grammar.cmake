@@ -8,7 +8,7 @@ tandem_test(unit_grammar LABEL unit
        unit/grammar/compiler/token_matcher_test.cc unit/grammar/compiler/utf8_so_far_test.cc
   DEPS grammar grammar/compiler)
 tandem_test(unit_engine_grammar LABEL unit
-  SRCS unit/engine_core/grammar/grammar_config_test.cc unit/engine_core/grammar/grammar_service_test.cc
+  SRCS unit/engine_core/grammar/grammar_config_test.cc unit/engine_core/grammar/grammar_service_test.cc unit/engine_core/grammar/mask_places_test.cc
        unit/engine_core/grammar/grammar_spec_test.cc
   DEPS engine_core engine_core/grammar frontend/text tests/support nlohmann_json::nlohmann_json)
 add_dependencies(unit_engine_grammar tandem-grammar)

@@ -33,7 +33,8 @@ ForkedJobs::ForkedJobs(ForkedJobsOptions options, const Clock* clock)
       program_name_(std::filesystem::path(options_.command[0]).filename().string()),
       clock_(clock),
       wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
-      jobs_([this] { eventfd_write(wake_.get(), 1); }) {
+      jobs_([this] { eventfd_write(wake_.get(), 1); }),
+      new_watches_([this] { eventfd_write(wake_.get(), 1); }) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -48,6 +49,13 @@ void ForkedJobs::Submit(std::string head, std::string input, Done done) {
   job.input = std::move(input);
   job.done = std::move(done);
   jobs_.Push(std::move(job));
+}
+
+void ForkedJobs::Watch(std::shared_ptr<UniqueFd> socket, double timeout_s,
+                       std::function<void()> noticed) {
+  new_watches_.Push({.socket = std::move(socket),
+                     .deadline = clock_->Monotonic() + timeout_s,
+                     .noticed = std::move(noticed)});
 }
 
 void ForkedJobs::Run() {
@@ -68,6 +76,9 @@ void ForkedJobs::TakeJobs() {
     job.deadline = clock_->Monotonic() + options_.timeout_s;
     waiting_.push_back(std::move(job));
   }
+  std::vector<Watched> watches;
+  new_watches_.Drain(&watches);
+  for (Watched& watched : watches) watched_.push_back(std::move(watched));
 }
 
 void ForkedJobs::StartProgram() {
@@ -122,20 +133,27 @@ int ForkedJobs::TimeoutMs() const {
   if (!program_ && broken_.ok()) wake_at = start_after_;
   for (const Job& job : waiting_) wake_at = std::min(wake_at, job.deadline);
   for (const Job& job : running_) wake_at = std::min(wake_at, job.deadline);
+  for (const Watched& watched : watched_) wake_at = std::min(wake_at, watched.deadline);
+  constexpr double kMaxWaitS = 1e6;
   if (std::isinf(wake_at)) return -1;
-  return static_cast<int>(std::max(0.0, wake_at - clock_->Monotonic()) * 1e3) + 1;
+  return static_cast<int>(std::clamp(wake_at - clock_->Monotonic(), 0.0, kMaxWaitS) * 1e3) + 1;
 }
 
 void ForkedJobs::Poll() {
   std::vector<pollfd> waited = {{wake_.get(), POLLIN, 0}};
   waited.push_back({program_ ? program_->control() : -1, POLLIN, 0});
   for (const Job& job : running_) waited.push_back({job.socket.get(), POLLIN, 0});
+  for (const Watched& watched : watched_) waited.push_back({watched.socket->get(), POLLIN, 0});
   poll(waited.data(), waited.size(), TimeoutMs());
   uint64_t count = 0;
   if (waited[0].revents != 0) eventfd_read(wake_.get(), &count);
   if (waited[1].revents != 0) HearProgram();
   for (size_t i = 0; i < running_.size(); ++i) {
     if (waited[i + 2].revents != 0) HearJob(&running_[i]);
+  }
+  size_t place = 2 + running_.size();
+  for (Watched& watched : watched_) {
+    if (waited[place++].revents != 0) watched.deadline = 0;
   }
   std::erase_if(running_, [](const Job& job) { return !job.socket; });
 }
@@ -173,6 +191,11 @@ void ForkedJobs::HearJob(Job* job) {
 
 void ForkedJobs::EndOverdue() {
   const double now = clock_->Monotonic();
+  std::erase_if(watched_, [now](const Watched& watched) {
+    if (now < watched.deadline) return false;
+    watched.noticed();
+    return true;
+  });
   const auto end_overdue = [&](auto* jobs, const Status& status) {
     std::erase_if(*jobs, [&](Job& job) {
       if (now < job.deadline) return false;

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
@@ -51,8 +52,16 @@ class ForkedJobs {
   ~ForkedJobs();  // jobs that are not done are dropped: their `done` is never called
   // head: a short text; input: becomes a memory file.
   void Submit(std::string head, std::string input, Done done);
+  // Calls `noticed` once, when the socket of a job that is done can be read or is closed by its
+  // process, or after timeout_s. It only looks.
+  void Watch(std::shared_ptr<UniqueFd> socket, double timeout_s, std::function<void()> noticed);
 
  private:
+  struct Watched {
+    std::shared_ptr<UniqueFd> socket;
+    double deadline = 0;
+    std::function<void()> noticed;
+  };
   struct Job {
     std::string head, input;
     Done done;
@@ -79,6 +88,7 @@ class ForkedJobs {
   const Clock* clock_;
   UniqueFd wake_;  // an eventfd
   Mailbox<Job> jobs_;
+  Mailbox<Watched> new_watches_;
   std::optional<HelperProcess> program_;
   bool is_ready_ = false;
   double start_after_ = 0;        // a program that dies at once is not started at once
@@ -86,6 +96,7 @@ class ForkedJobs {
   bool lacks_resources_ = false;  // the last start failed for want of them
   std::deque<Job> waiting_;
   std::vector<Job> running_;
+  std::vector<Watched> watched_;
   std::thread thread_;
 };
 

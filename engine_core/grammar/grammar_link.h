@@ -12,11 +12,12 @@
 namespace tandem {
 
 // What became of a grammar that was to be compiled; made by the compilers' thread, handled on the
-// engine loop.
+// engine loop. Without a socket and with OK: the process of a compiled one, which was late with its
+// masks, may have answered.
 struct GrammarCompiled {
   int64_t grammar_id = 0;
   Status status;                     // not OK: its requests end with this error
-  std::shared_ptr<UniqueFd> socket;  // of its process, when OK
+  std::shared_ptr<UniqueFd> socket;  // of its process
 };
 
 }  // namespace tandem

@@ -77,10 +77,10 @@ void Scheduler::EndAdapterWait(const RequestId& id, int64_t order, const StatusO
 void Scheduler::EndGrammarWait(const GrammarResult& result, ClientOutputs* outputs) {
   Request* request = parts_.requests.Find(result.request_id);
   if (request == nullptr || request->order != result.request_order) return;
-  CHECK(request->status == wire::RequestStatus::kWaitingForStructuredOutputGrammar)
-      << request->id() << " does not wait for a grammar";
+  const bool waits = request->status == wire::RequestStatus::kWaitingForStructuredOutputGrammar;
+  CHECK(waits || request->holds_blocks) << request->id() << " does not wait for a grammar";
   if (result.status.ok()) {
-    parts_.requests.EndWait(request);
+    if (waits) parts_.requests.EndWait(request);
   } else {
     update_.EndWithError(request, result.status, outputs);
     parts_.requests.RemoveFinished();

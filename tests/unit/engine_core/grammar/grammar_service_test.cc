@@ -165,10 +165,16 @@ ExecutorLimits SmallLimits(int32_t num_blocks, int32_t num_drafts) {
   return limits;
 }
 
+// Of a service: how long a step waits for masks, and when a process is given up.
+struct Patience {
+  double max_wait_s = 60;
+  double reply_timeout_s = 60;
+};
+
 class Engine {
  public:
   explicit Engine(bool async = false, int32_t num_blocks = 129, GrammarDefaults defaults = {},
-                  bool finds_runs = true, int32_t num_drafts = 0)
+                  bool finds_runs = true, int32_t num_drafts = 0, Patience patience = {})
       : executor(SmallLimits(num_blocks, num_drafts)) {
     auto service = GrammarService::Create(
         {.program = std::string(TANDEM_BIN_DIR) + "/tandem-grammar",
@@ -178,7 +184,9 @@ class Engine {
          .max_model_len = 128,
          .defaults = defaults,
          .finds_runs = finds_runs,
-         .max_drafts = num_drafts},
+         .max_drafts = num_drafts,
+         .max_wait_s = patience.max_wait_s,
+         .reply_timeout_s = patience.reply_timeout_s},
         &clock, [this](GrammarCompiled compiled) { compiled_.Push(std::move(compiled)); });
     REQUIRE(service.ok());
     grammars = *std::move(service);
@@ -227,6 +235,13 @@ class Engine {
         if (record.error) errors[record.request_id] = record.error->message;
       }
     }
+  }
+  // Waits for what the compilers' thread reports.
+  void TakeCompiled() {
+    std::vector<GrammarCompiled> compiled;
+    compiled_.Wait();
+    compiled_.Drain(&compiled);
+    for (GrammarCompiled& one : compiled) core->Handle(std::move(one));
   }
   void Finish() {
     for (int i = 0; core->scheduler().num_requests() > 0 || core->HasWork(); ++i) {
@@ -462,6 +477,94 @@ TEST_CASE("a process that is killed again and again ends its requests") {
     }
   }
   CHECK_THAT(engine.errors["regex"], Catch::Matchers::Contains("grammar"));
+}
+
+// The processes of grammars, without the program that forks them.
+std::vector<pid_t> StopGrammars() {
+  std::vector<pid_t> stopped;
+  for (const pid_t pid : GrammarProcesses()) {
+    std::ifstream stat("/proc/" + std::to_string(pid) + "/stat");
+    pid_t own = 0, parent = 0;
+    std::string name, state;
+    if (!(stat >> own >> name >> state >> parent) || parent == getpid()) continue;
+    kill(pid, SIGSTOP);
+    stopped.push_back(pid);
+  }
+  REQUIRE_FALSE(stopped.empty());
+  return stopped;
+}
+
+std::map<RequestId, std::vector<TokenId>> UndisturbedOutputs() {
+  Engine engine;
+  engine.AddRegex("regex", "[a-f]{60}");
+  engine.core->Handle(engine.MakeRequest("free"));
+  engine.Finish();
+  return engine.outputs;
+}
+
+TEST_CASE("a grammar's process that stands still holds its requests alone") {
+  const bool async = GENERATE(false, true);
+  const auto expected = UndisturbedOutputs();
+  Engine engine(async, 129, {}, true, 0, {.max_wait_s = 0.01});
+  engine.AddRegex("regex", "[a-f]{60}");
+  while (!engine.outputs.contains("regex")) engine.Step();
+  const std::vector<pid_t> stopped = StopGrammars();
+  engine.core->Handle(engine.MakeRequest("free"));
+  engine.AddRegex("later", "[a-f]{60}");  // of the same grammar
+  while (!engine.reasons.contains("free")) engine.Step();
+  CHECK(engine.outputs["regex"].size() < 60);
+  CHECK_FALSE(engine.outputs.contains("later"));
+  CHECK(engine.grammars->num_late() > 0);
+  for (const pid_t pid : stopped) kill(pid, SIGCONT);
+  engine.Finish();
+  CHECK(engine.errors.empty());
+  CHECK(engine.outputs["regex"] == expected.at("regex"));
+  CHECK(engine.outputs["later"] == expected.at("regex"));
+  CHECK(engine.outputs["free"] == expected.at("free"));
+}
+
+TEST_CASE("another process is made in place of one that stands still for long") {
+  const auto expected = UndisturbedOutputs();
+  Engine engine(false, 129, {}, true, 0, {.max_wait_s = 0.01, .reply_timeout_s = 0.05});
+  engine.AddRegex("regex", "[a-f]{60}");
+  while (!engine.outputs.contains("regex")) engine.Step();
+  const std::vector<pid_t> stopped = StopGrammars();
+  engine.core->Handle(engine.MakeRequest("free"));
+  engine.Finish();
+  CHECK(engine.errors.empty());
+  CHECK(engine.outputs == expected);
+  CHECK(engine.grammars->num_abandoned() == 1);
+  // Its place in the memory of masks counts again once it has ended.
+  for (const pid_t pid : stopped) kill(pid, SIGCONT);
+  engine.TakeCompiled();
+  CHECK(engine.grammars->num_abandoned() == 0);
+}
+
+// Each step that could wait for a mask does without.
+TEST_CASE("masks that come too late give the outputs that others give") {
+  const bool async = GENERATE(false, true);
+  const int32_t num_blocks = GENERATE(129, 40);
+  const int32_t num_drafts = GENERATE(0, 3);
+  CAPTURE(async, num_blocks, num_drafts, kSeed);
+  Engine plain(false, 129, {}, /*finds_runs=*/false);
+  Engine hasty(async, num_blocks, {}, true, num_drafts, {.max_wait_s = 0});
+  hasty.executor.DraftFrom(num_drafts > 0 ? &plain.outputs : nullptr);
+  Dice dice(kSeed + 3);
+  for (int i = 0; i < 16; ++i) {
+    wire::EngineCoreRequest request = plain.MakeRequest("r" + std::to_string(i));
+    request.sampling_params.structured_outputs.emplace().regex = DrawRegex(dice);
+    DrawParams(dice, &request.sampling_params);
+    plain.core->Handle(wire::EngineCoreRequest(request));
+    plain.Finish();
+    hasty.core->Handle(std::move(request));
+  }
+  hasty.Finish();
+  for (const auto& [id, error] : hasty.errors) UNSCOPED_INFO(id << ": " << error);
+  CHECK(hasty.errors.empty());
+  CHECK(hasty.outputs == plain.outputs);
+  CHECK(hasty.reasons == plain.reasons);
+  CHECK(hasty.grammars->num_late() > 10);
+  CHECK(hasty.grammars->num_users() == 0);
 }
 
 TEST_CASE("a request that brings outputs of an earlier run goes on in its grammar") {
