@@ -3,10 +3,14 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 
+#include <chrono>
 #include <future>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "common/clock.h"
+#include "common/packets.h"
 #include "common/unique_fd.h"
 
 #include <catch2/catch.hpp>
@@ -56,6 +60,31 @@ TEST_CASE(
   std::string message = "kept waiting";
   while (message == "kept waiting") message = MessageOf(jobs.get());
   CHECK(message == "unavailable: /does/not/exist: No such file or directory");
+}
+
+TEST_CASE("ForkedJobs: a socket is watched until it can be read, is closed, or time has passed") {
+  const SystemClock clock;
+  ForkedJobsOptions options;
+  options.command = {"/does/not/exist"};
+  options.thread_name = "jobs";
+  ForkedJobs jobs(std::move(options), &clock);
+  constexpr double kForEver = 1e9;
+  const auto watch = [&jobs](const std::shared_ptr<UniqueFd>& socket, double timeout_s) {
+    auto noticed = std::make_shared<std::promise<void>>();
+    jobs.Watch(socket, timeout_s, [noticed] { noticed->set_value(); });
+    return noticed->get_future();
+  };
+  auto sockets = *MakePacketSockets();
+  const auto ours = std::make_shared<UniqueFd>(std::move(sockets.first));
+  watch(ours, 0.01).wait();
+  std::future<void> written = watch(ours, kForEver);
+  CHECK(written.wait_for(std::chrono::milliseconds(0)) == std::future_status::timeout);
+  REQUIRE(SendPacket(sockets.second.get(), "x").ok());
+  written.wait();
+  REQUIRE(ReceivePacket(ours->get()).ok());  // it only looked
+  std::future<void> closed = watch(ours, kForEver);
+  sockets.second.Reset();
+  closed.wait();
 }
 
 }  // namespace
