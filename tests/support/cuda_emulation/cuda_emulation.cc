@@ -16,7 +16,8 @@
 namespace cuda_emulation {
 
 Place place;
-int64_t num_kernels = 0;  // run so far
+int64_t num_kernels = 0;                    // run so far
+thread_local bool runs_with_peers = false;  // a thread of RunAsTheyCome
 std::optional<int64_t> allocations_left;
 
 struct Stream {
@@ -47,6 +48,7 @@ std::function<void()> Next(Stream* stream) {
 }
 
 void RunAsTheyCome(Stream* stream) {
+  runs_with_peers = true;
   std::unique_lock lock(stream->mutex);
   for (;;) {
     stream->changed.wait(lock, [&] { return stream->ends || !stream->work.empty(); });
@@ -309,8 +311,9 @@ void RunGrid(dim3 grid, dim3 block, const std::function<void()>& code) {
   kernel->running = &code;
   place.block_dim = block;
   place.grid_dim = grid;
-  // No kernel may count on the order of its blocks.
-  const bool is_backward = num_kernels % 2 == 0;
+  // No kernel may count on the order of its blocks; but where a block waits for that of another
+  // device, all devices have one order, as only one of their blocks runs at a time.
+  const bool is_backward = !runs_with_peers && num_kernels % 2 == 0;
   for (unsigned z = 0; z < grid.z; ++z) {
     for (unsigned y = 0; y < grid.y; ++y) {
       for (unsigned x = 0; x < grid.x; ++x) {
