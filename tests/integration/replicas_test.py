@@ -155,7 +155,8 @@ class Swaps(unittest.TestCase):
         seed = int(os.environ.get("TANDEM_SEED", random.SystemRandom().randrange(1 << 32)))
         print(f"TANDEM_SEED={seed}")
         dice = random.Random(seed)
-        with Pair(*TWO, "--served-model-name", "m", "--kv-cache-memory-bytes", "32M") as server:
+        with Pair(*TWO, "--served-model-name", "m", "--kv-cache-memory-bytes", "32M",
+                  "--max-engine-restarts-per-request", "1000") as server:
             load = Load(server, dice, always_takes=True)
 
             def events_pass(most):
