@@ -83,7 +83,7 @@ class Corrupted(unittest.TestCase):
         self.assertEqual(beside, alone)
         self.assertEqual(self.server.total("vllm:corrupted_requests_total"), 1)
         self.assertEqual(self.server.total("vllm:request_success_total", finished_reason="error"), 1)
-        self.assertIn("values that are not finite", self.server.log)
+        self.server.wait_for_log("values that are not finite")
 
     def test_what_nan_left_in_the_cache_is_not_used_again(self):
         prefix = list(range(100, 164))  # two blocks before the poison

@@ -79,7 +79,7 @@ class TandemConnector(unittest.TestCase):
                 params = prefill_for_others(prefill, 0)
                 # The ticket of another prompt.
                 self.assertEqual(ask(decode, 1, kv_transfer_params=params)[0], 500)
-                self.assertIn("other blocks were computed there", decode.log)
+                decode.wait_for_log("other blocks were computed there")
                 params = [prefill_for_others(prefill, number) for number in (0, 1)]
                 os.kill(prefill.pid_of("tandem-engine-core"), signal.SIGKILL)
                 self.assertEqual(ask(decode, 0, kv_transfer_params=params[0])[0], 500)
@@ -87,7 +87,7 @@ class TandemConnector(unittest.TestCase):
                 self.assertEqual(bits(complete(recompute, 1, kv_transfer_params=params[1])), alone[1])
             # Params that are not ours.
             self.assertEqual(ask(decode, 5, kv_transfer_params={"do_remote_prefill": True})[0], 500)
-            self.assertIn("lack remote_host", decode.log)
+            decode.wait_for_log("lack remote_host")
             self.assertEqual(bits(complete(decode, 0)), alone[0])
 
     def test_a_holder_that_stops_waits_for_its_readers(self):
@@ -124,7 +124,7 @@ class TandemConnector(unittest.TestCase):
                      *tandem("kv_consumer")) as decode:
             params = prefill_for_others(prefill, 0)
             self.assertEqual(ask(decode, 0, kv_transfer_params=params)[0], 500)
-            self.assertIn("--block-size: 32 there and 64 here", decode.log)
+            decode.wait_for_log("--block-size: 32 there and 64 here")
 
     def test_what_is_not_built_or_not_safe_is_refused_by_name(self):
         for flags, word in ((tandem("kv_both", listen="tcp://192.0.2.1:1"), "insecure_tcp"),

@@ -120,7 +120,7 @@ class Serving(unittest.TestCase):
                                                      "use_beam_search": True}) for model in ("m", "a")]
             self.assertEqual([status for status, _ in beams], [200, 200])
             self.assertNotEqual(*[json.loads(body)["choices"][0]["text"] for _, body in beams])
-            self.assertIn(' lora="a" ', server.log)
+            server.wait_for_log(' lora="a" ')
             self.assertEqual(server.post("/v1/completions", {"model": "m", "prompt": "x", "max_tokens": 1})[0], 200)
 
     def test_a_batch_of_the_model_and_adapters_equals_each_alone(self):

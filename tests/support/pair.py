@@ -113,6 +113,10 @@ class Pair:
     def log(self):
         return self.log_path.read_text(errors="replace")
 
+    def wait_for_log(self, words):
+        """Lines are written by threads of their own, so an answer may come before its line."""
+        wait_for(lambda: words in self.log, f"{words!r} in the log")
+
     def pid_of(self, name):
         return children(self.process.pid).get(name)
 
