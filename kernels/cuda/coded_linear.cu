@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(kSkinnyThreads, HasFloats(kForm) ? 2 : 1)
 __device__ inline uint4 ScaledPairs(const unsigned (&first)[4], const unsigned (&second)[4],
                                     int lower, const GroupNumbers (&groups)[2]) {
   const auto scaled = [](unsigned pair, const GroupNumbers& group) {
-    return ToPair(std::bit_cast<float>(pair << 16) * group.scale + group.offset,
-                  std::bit_cast<float>(pair & 0xffff0000) * group.scale + group.offset);
+    return PackPair(std::bit_cast<float>(pair << 16) * group.scale + group.offset,
+                    std::bit_cast<float>(pair & 0xffff0000) * group.scale + group.offset);
   };
   return {scaled(first[lower], groups[0]), scaled(first[2 + lower], groups[0]),
           scaled(second[lower], groups[1]), scaled(second[2 + lower], groups[1])};

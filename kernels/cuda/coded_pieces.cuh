@@ -150,10 +150,6 @@ struct CodedPiece {
     }
   }
 
-  __device__ static unsigned WordOf(const uint4& words, int i) {
-    return i == 0 ? words.x : i == 1 ? words.y : i == 2 ? words.z : words.w;
-  }
-
   // What Fragment takes off a number: a pair of -(128 + zero) in bf16, or 2^23 + zero.
   __device__ static unsigned ZeroWord(float zero) {
     if constexpr (kKind == CodedKind::kBytes) return std::bit_cast<unsigned>(8388608.0f + zero);

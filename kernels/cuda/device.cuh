@@ -82,7 +82,12 @@ __device__ inline Wide<T> Widen(uint4 raw) {
   return wide;
 }
 
-// Two numbers as bf16 in one word, the first one in the lower half.
+// Word i of the 16 bytes that a lane has read.
+__device__ inline unsigned WordOf(const uint4& raw, int i) {
+  return i == 0 ? raw.x : i == 1 ? raw.y : i == 2 ? raw.z : raw.w;
+}
+
+// Two numbers as the nearest bf16 in one word, the first one in the lower half.
 __device__ inline unsigned PackPair(float first, float second) {
 #ifdef __CUDACC__
   unsigned result;
@@ -241,17 +246,6 @@ __device__ inline unsigned MaskAndSet(unsigned x, unsigned mask, unsigned set) {
   return result;
 #else
   return (x & mask) | set;
-#endif
-}
-
-// The nearest pair of bf16, the first one in the lower half.
-__device__ inline unsigned ToPair(float first, float second) {
-#ifdef __CUDACC__
-  unsigned result;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(result) : "f"(second), "f"(first));
-  return result;
-#else
-  return unsigned{ToBf16(first).bits} | unsigned{ToBf16(second).bits} << 16;
 #endif
 }
 

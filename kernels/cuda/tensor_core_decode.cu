@@ -18,11 +18,6 @@ constexpr int kHeads = kAttentionRows;  // of a product, some of them unused
 constexpr int kWarps = kAttentionThreads / kWarpSize;
 constexpr int kBlocksAtOnce = 3;  // of a multiprocessor
 
-// Sixteen bytes of a lane, by pairs.
-__device__ inline unsigned WordOf(const uint4& raw, int i) {
-  return i == 0 ? raw.x : i == 1 ? raw.y : i == 2 ? raw.z : raw.w;
-}
-
 // A warp's part of a tile. Lane l, with r = l / 4 and c = l % 4, has of keys r and r + 8 the pieces
 // of 8 numbers c, c + 4, ..., and of the values at 2 c + {0, 1, 8, 9} the pieces r, r + 8, ...
 template <int kDim>
