@@ -10,11 +10,16 @@
 #include <utility>
 
 #include "common/forking/job_reply.h"
+#include "common/forking/spare_process.h"
 #include "common/log.h"
 #include "common/log_format.h"
 
 namespace tandem {
 namespace {
+
+// Without a job for this long the program works ahead for the next ones, so that it takes no
+// processor from those that run.
+constexpr int kQuietMs = 20;
 
 // If the host runs out of memory, this process is the one to end.
 void OfferToEndFirst() {
@@ -28,15 +33,39 @@ void PrintNowhere() {
   for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(nowhere.get(), fd);
 }
 
-int RunForked(const ForkingProgramParts& parts, Packet packet) {
-  close(kControlSocket);
+// What a forked process need not have.
+void Leave(const ForkingProgramParts& parts) {
   for (const int fd : parts.own_fds) close(fd);
   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
   OfferToEndFirst();
   PrintNowhere();
+}
+
+int RunJob(const ForkingProgramParts& parts, Packet packet) {
+  close(kControlSocket);
   return parts.run({.head = std::move(packet.bytes),
                     .socket = std::move(packet.fds[0]),
                     .input = std::move(packet.fds[1])});
+}
+
+bool IsJob(const Packet& packet) { return packet.fds.size() == 2; }
+
+int RunAhead(const ForkingProgramParts& parts, const std::function<void()>& announce) {
+  Leave(parts);
+  parts.prepare();
+  StatusOr<Packet> packet = ReceivePacket(kControlSocket);
+  if (!packet.ok() || !IsJob(*packet)) return 0;
+  announce();
+  return RunJob(parts, *std::move(packet));
+}
+
+void ForkFor(const ForkingProgramParts& parts, Packet packet) {
+  const pid_t child = fork();
+  if (child == 0) {
+    Leave(parts);
+    _exit(RunJob(parts, std::move(packet)));
+  }
+  if (child < 0) LOG_ERROR << ErrnoError(errno, "fork").message();  // its socket closes
 }
 
 }  // namespace
@@ -53,17 +82,43 @@ Status BeginForkingProgram(const char* name, int num_own_fds) {
 int ServeForkedJobs(const ForkingProgramParts& parts) {
   const char ready = static_cast<char>(ReplyKind::kDone);
   if (!SendPacket(kControlSocket, {&ready, 1}).ok()) return 0;
+  SpareProcess spare;
+  const auto fork_ahead = [&] {
+    if (!parts.prepare) return;
+    spare.Start([&](const auto& announce) { return RunAhead(parts, announce); });
+  };
+  fork_ahead();
   bool is_used = false;  // nothing more is made ready for jobs that never come
+  bool is_warm = !parts.warm_up;
+  bool needs_spare = false;  // one that died without a job is not followed by another
   for (;;) {
-    const bool waits = !is_used || !parts.warm_up || !parts.warm_up();
-    StatusOr<Packet> packet = ReceivePacket(kControlSocket, waits ? -1 : 0);
-    if (packet.status().code() == StatusCode::kDeadlineExceeded) continue;
-    if (!packet.ok()) return 0;
-    if (packet->fds.size() != 2) continue;
-    is_used = true;
-    const pid_t child = fork();
-    if (child == 0) _exit(RunForked(parts, *std::move(packet)));
-    if (child < 0) LOG_ERROR << ErrnoError(errno, "fork").message();  // its socket closes
+    const bool had_spare = static_cast<bool>(spare);
+    switch (spare.Wait(is_used && !is_warm ? kQuietMs : -1)) {
+      case SpareProcess::Fate::kWaits:
+        is_warm = !parts.warm_up();
+        if (!is_warm) continue;
+        spare.End();  // it lacks what was made ready since
+        fork_ahead();
+        continue;
+      case SpareProcess::Fate::kHasJob:
+        is_used = needs_spare = true;
+        break;
+      case SpareProcess::Fate::kGone:
+        if (had_spare) needs_spare = false;
+        break;
+    }
+    StatusOr<Packet> packet = ReceivePacket(kControlSocket, needs_spare ? kQuietMs : -1);
+    if (packet.ok()) {
+      if (!IsJob(*packet)) continue;
+      ForkFor(parts, *std::move(packet));
+      is_used = true;
+      needs_spare = static_cast<bool>(parts.prepare);
+    } else if (packet.status().code() != StatusCode::kDeadlineExceeded) {
+      return 0;
+    } else {
+      fork_ahead();
+      needs_spare = static_cast<bool>(spare);
+    }
   }
 }
 

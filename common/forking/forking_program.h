@@ -9,6 +9,9 @@
 //                                       the two agree on
 // Each packet towards the caller begins with a ReplyKind. The program ends when the control socket
 // closes.
+// With `prepare` one process is forked ahead, prepares itself and takes the next job from the
+// control socket, whatever the program does meanwhile. Jobs that come before the next one is there
+// get theirs forked then.
 // Thread: the program's main; there are no others.
 
 #include <functional>
@@ -30,8 +33,11 @@ struct ForkedJob {
 
 struct ForkingProgramParts {
   std::span<const int> own_fds;  // not for the forked processes, besides the control socket
-  // Between jobs, once there was one, until it returns false: makes more ready that jobs share.
-  std::function<bool()> warm_up;
+  // In a process that was forked ahead: touches what a job will need. Empty: none is.
+  std::function<void()> prepare = {};
+  // While such a process waits, once there was a job, until it returns false: makes more ready that
+  // later jobs share.
+  std::function<bool()> warm_up = {};
   // In a forked process; returns its exit status. Whatever it prints goes nowhere.
   std::function<int(ForkedJob)> run;
 };

@@ -16,6 +16,14 @@
 namespace tandem {
 namespace {
 
+// What a grammar is mostly made of: names of its own around common rules.
+constexpr char kRehearsedSchema[] = R"({"type": "object", "properties": {
+  "rehearsed_text": {"type": "string"}, "rehearsed_count": {"type": "integer", "minimum": 0, "maximum": 130},
+  "rehearsed_list": {"type": "array", "items": {"enum": ["rehearsed_one", "rehearsed_two"]}},
+  "rehearsed_object": {"type": "object", "properties": {"rehearsed_part": {"type": ["integer", "null"]}},
+                       "required": ["rehearsed_part"]}},
+  "required": ["rehearsed_text", "rehearsed_list"]})";
+
 class GrammarWorker {
  public:
   GrammarWorker(const xgrammar::CompiledGrammar& grammar, const GrammarVocabulary* vocabulary,
@@ -71,6 +79,14 @@ class GrammarWorker {
 };
 
 }  // namespace
+
+void RehearseGrammar(GrammarVocabulary* vocabulary) {
+  const StatusOr<xgrammar::CompiledGrammar> grammar =
+      CompileGrammar({.text = kRehearsedSchema}, vocabulary);
+  CHECK(grammar.ok()) << grammar.status().ToString();
+  std::vector<int32_t> mask((static_cast<size_t>(vocabulary->size()) + 31) / 32);
+  TokenMatcher(*grammar, vocabulary).FillMask(false, mask);
+}
 
 int RunGrammarWorker(GrammarVocabulary* vocabulary, const MaskRows& masks, UniqueFd socket,
                      UniqueFd spec, const GrammarLimits& limits) {

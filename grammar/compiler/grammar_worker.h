@@ -14,6 +14,10 @@
 
 namespace tandem {
 
+// In a process that waits for its grammar: compiles one that nobody uses, so that the pages that
+// the next one needs are its own.
+void RehearseGrammar(GrammarVocabulary* vocabulary);
+
 // Limits of one grammar's process.
 struct GrammarLimits {
   int compile_cpu_ms = 10'000;

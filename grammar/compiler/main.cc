@@ -46,6 +46,7 @@ int Run(const std::string& model_folder, int32_t vocab_size) {
                             GrammarLimits());
   };
   return ServeForkedJobs({.own_fds = std::span(&kMasksFile, 1),
+                          .prepare = [&] { RehearseGrammar(&*vocabulary); },
                           .warm_up = [&] { return vocabulary->WarmUpFurther(); },
                           .run = run});
 }

@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   if (const Status status = BeginForkingProgram("tandem-media", 0); !status.ok()) {
     return FailWith(kControlSocket, status);
   }
-  return ServeForkedJobs({.own_fds = {}, .warm_up = {}, .run = [](ForkedJob job) {
+  return ServeForkedJobs({.own_fds = {}, .run = [](ForkedJob job) {
                             return RunImageWorker(std::move(job), {}, DecodeImage);
                           }});
 }

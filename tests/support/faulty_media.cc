@@ -68,5 +68,5 @@ int Run(ForkedJob job) {
 int main() {
   using namespace tandem;
   if (!BeginForkingProgram("tandem-media", 0).ok()) return 1;
-  return ServeForkedJobs({.own_fds = {}, .warm_up = {}, .run = Run});
+  return ServeForkedJobs({.own_fds = {}, .run = Run});
 }

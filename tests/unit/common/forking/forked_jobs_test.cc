@@ -1,13 +1,17 @@
 #include "common/forking/forked_jobs.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 
 #include <chrono>
+#include <fstream>
 #include <future>
 #include <memory>
+#include <sstream>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/clock.h"
 #include "common/packets.h"
@@ -60,6 +64,74 @@ TEST_CASE(
   std::string message = "kept waiting";
   while (message == "kept waiting") message = MessageOf(jobs.get());
   CHECK(message == "unavailable: /does/not/exist: No such file or directory");
+}
+
+ForkedJobsOptions ForkingJobs(std::vector<std::string> arguments) {
+  ForkedJobsOptions options;
+  options.command = std::move(arguments);
+  options.command.insert(options.command.begin(), TANDEM_BIN_DIR "/faulty/forking-jobs");
+  options.thread_name = "jobs";
+  return options;
+}
+
+struct JobReply {
+  std::string forked;  // "ahead" of the job or "then"
+  pid_t program = 0, process = 0;
+};
+
+JobReply ReplyOf(ForkedJobs* jobs) {
+  std::promise<std::string> reply;
+  jobs->Submit("job", "", [&](const StatusOr<ForkedJobResult>& result) {
+    reply.set_value(result.ok() ? result->packet.bytes.substr(1) : result.status().ToString());
+  });
+  std::istringstream words(reply.get_future().get());
+  JobReply read;
+  words >> read.forked >> read.program >> read.process;
+  return read;
+}
+
+// 0: it has none, or several.
+pid_t OnlyChildOf(pid_t program) {
+  const std::string id = std::to_string(program);
+  std::ifstream children("/proc/" + id + "/task/" + id + "/children");
+  pid_t first = 0, second = 0;
+  children >> first >> second;
+  return second == 0 ? first : 0;
+}
+
+bool HasEnded(pid_t process) {
+  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+  std::string id, name, state;
+  return !(file >> id >> name >> state) || state == "Z";
+}
+
+TEST_CASE("ForkedJobs: a process is forked ahead of the first job, and of later ones") {
+  const SystemClock clock;
+  ForkedJobs jobs(ForkingJobs({}), &clock);
+  const JobReply first = ReplyOf(&jobs);
+  CHECK(first.forked == "ahead");
+  JobReply later;
+  while (later.forked != "ahead") later = ReplyOf(&jobs);
+  CHECK(later.program == first.program);
+}
+
+TEST_CASE("ForkedJobs: a process that was forked ahead ends with the program") {
+  const SystemClock clock;
+  ForkedJobs jobs(ForkingJobs({}), &clock);
+  const JobReply first = ReplyOf(&jobs);
+  REQUIRE(first.program > 1);
+  pid_t ahead = 0;
+  while (ahead == 0 || ahead == first.process) ahead = OnlyChildOf(first.program);
+  kill(first.program, SIGKILL);
+  while (!HasEnded(ahead)) {
+  }
+  CHECK(ReplyOf(&jobs).program != first.program);
+}
+
+TEST_CASE("ForkedJobs: jobs go on without processes that are forked ahead, if these die") {
+  const SystemClock clock;
+  ForkedJobs jobs(ForkingJobs({"dies"}), &clock);
+  for (int i = 0; i < 3; ++i) CHECK(ReplyOf(&jobs).forked == "then");
 }
 
 TEST_CASE("ForkedJobs: a socket is watched until it can be read, is closed, or time has passed") {
