@@ -13,7 +13,8 @@ AdapterService::AdapterService(const FrontendConfig& config, Shard* first, const
     : first_(first),
       contexts_(contexts),
       directory_(config.api.served_model_names, first, clock,
-                 MakeCalls(static_cast<int>(config.data_parallel_size), succession)) {}
+                 MakeCalls(static_cast<int>(config.data_parallel_size), succession),
+                 AdapterFolders(config.lora_resolver_cache_dir)) {}
 
 AdapterDirectory::Calls AdapterService::MakeCalls(int num_engines, const Succession* succession) {
   AdapterDirectory::Calls calls;

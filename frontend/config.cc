@@ -96,6 +96,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"server-dev-mode", &c.server_dev_mode, "Routes that pause the engines, reset caches and show the configuration", {.env = "SERVER_DEV_MODE"}},
       {"lora-modules", &c.lora_module_items, "LoRA adapters to load before the server serves: name=path, or JSON objects with name, path and, if need be, base_model_name; the engines need --enable-lora"},
       {"enable-runtime-lora", &c.enable_runtime_lora, "Routes that load and unload LoRA adapters: /v1/load_lora_adapter, /v1/unload_lora_adapter", {.env = "ALLOW_RUNTIME_LORA_UPDATING"}},
+      {"lora-resolver-cache-dir", &c.lora_resolver_cache_dir, "Folder of LoRA adapters, each in a folder of its own, by whose name a request has one loaded", {.env = "LORA_RESOLVER_CACHE_DIR"}},
       {"skip-model-name-validation", &c.api.skip_model_name_validation, "Requests may name any model", {.env = "SKIP_MODEL_NAME_VALIDATION"}},
       {"enable-responses-api-store", &c.enable_responses_api_store, "Keep responses of /v1/responses in memory, to be fetched, continued, cancelled or run in the background", {.env = "ENABLE_RESPONSES_API_STORE"}},
       {"stream-interval", &c.api.stream_interval, "Tokens between two events of a stream", {.min = 1, .max = 1024}},
@@ -316,6 +317,14 @@ Status Finish(FrontendConfig& config) {
   if (config.api.served_model_names.empty()) config.api.served_model_names = {config.model};
   ASSIGN_OR_RETURN(config.lora_modules,
                    ParseAdapterModules(config.lora_module_items, config.api.served_model_names));
+  if (!config.lora_resolver_cache_dir.empty()) {
+    const std::string folder = AbsoluteAdapterPath(config.lora_resolver_cache_dir);
+    std::error_code error;
+    if (!fs::is_directory(folder, error)) {
+      return NotFoundError("--lora-resolver-cache-dir " + folder + ": no such folder");
+    }
+    config.lora_resolver_cache_dir = folder;
+  }
   RETURN_IF_ERROR(FinishFingerprint(config));
   RETURN_IF_ERROR(FinishEffortMap(config));
   ASSIGN_OR_RETURN(config.show_hidden_metrics,

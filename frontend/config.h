@@ -73,6 +73,7 @@ struct FrontendConfig {
   std::vector<std::string> lora_module_items;  // lora_modules as they are given
   std::vector<AdapterModule> lora_modules;
   bool enable_runtime_lora = false;
+  std::string lora_resolver_cache_dir;
 
   // process
   int64_t api_server_count = 1;

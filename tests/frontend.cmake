@@ -27,9 +27,9 @@ tandem_test(unit_frontend LABEL unit SRCS
 target_include_directories(unit_frontend PRIVATE unit/frontend/http)
 target_include_directories(unit_http PRIVATE unit/frontend/http)
 tandem_test(unit_adapters LABEL unit SRCS
-  unit/frontend/adapters/adapter_directory_test.cc unit/frontend/adapters/adapter_modules_test.cc
-  unit/frontend/adapters/adapter_table_test.cc
-  DEPS frontend/adapters tests/support nlohmann_json::nlohmann_json)
+  unit/frontend/adapters/adapter_directory_test.cc unit/frontend/adapters/adapter_folders_test.cc
+  unit/frontend/adapters/adapter_modules_test.cc unit/frontend/adapters/adapter_table_test.cc
+  DEPS frontend/adapters tests/support tests/support/files nlohmann_json::nlohmann_json)
 tandem_test(golden_lora_api LABEL golden SRCS golden/lora_api_test.cc
   DEPS frontend/api tests/support nlohmann_json::nlohmann_json)
 target_include_directories(golden_lora_api PRIVATE unit/frontend/http)

@@ -17,6 +17,10 @@ constexpr std::string_view kLoad = "add_lora";
 constexpr std::string_view kUnload = "remove_lora";
 // A slow disk may take that long; an engine that dies ends the wait at once.
 constexpr double kReplySeconds = 600;
+// Of adapters that requests name: loads that wait, and failures. Reading the files of a bad one
+// again for every request that names it would keep others waiting.
+constexpr size_t kMostResolved = 64, kMostFailures = 1000;
+constexpr double kFailureSeconds = 10;
 
 // engine: that it is about alone, or kAll.
 constexpr int kAll = -1;
@@ -56,8 +60,12 @@ Status Verdict(const std::vector<Status>& results) {
 }  // namespace
 
 AdapterDirectory::AdapterDirectory(std::vector<std::string> base_names, Shard* owner,
-                                   const Clock* clock, Calls calls)
-    : owner_(owner), clock_(clock), calls_(std::move(calls)), table_(std::move(base_names)) {}
+                                   const Clock* clock, Calls calls, AdapterFolders folders)
+    : owner_(owner),
+      clock_(clock),
+      calls_(std::move(calls)),
+      folders_(std::move(folders)),
+      table_(std::move(base_names)) {}
 
 // ---- At the start ----
 
@@ -251,6 +259,47 @@ void AdapterDirectory::OnLoaded(const ServedAdapter& adapter, const Results& res
   LogAdapter(LogLevel::kInfo, is_there ? "adapter loaded again" : "adapter loaded", adapter.lora);
   table_.Commit(adapter);
   calls_.publish(served(), [this, reply] { EndOperation(reply, OkStatus()); });
+}
+
+Awaitable<Status> AdapterDirectory::Resolve(AdapterModule module) {
+  std::function<void(Reply)> ask = [this, module = std::move(module)](Reply reply) {
+    BeginResolve(module, std::move(reply));
+  };
+  return AskShard<Status>(owner_, std::move(ask));
+}
+
+void AdapterDirectory::BeginResolve(const AdapterModule& module, Reply reply) {
+  const std::string& name = module.name;
+  if (served()->Find(name) != nullptr) return reply(OkStatus());
+  const auto failure = failures_.find(name);
+  if (failure != failures_.end() && clock_->Monotonic() < failure->second.until) {
+    return reply(failure->second.status);
+  }
+  if (!resolving_.contains(name) && resolving_.size() >= kMostResolved) {
+    return reply(UnavailableError("too many adapters are being loaded; try again"));
+  }
+  const auto [entry, is_first] = resolving_.try_emplace(name);
+  entry->second.push_back(std::move(reply));
+  if (!is_first) return;
+  Enqueue([this, module] {
+    const Reply end = [this, name = module.name](const Status& status) {
+      EndResolve(name, status);
+    };
+    // By a call, meanwhile.
+    if (served()->Find(module.name) != nullptr) return EndOperation(end, OkStatus());
+    BeginLoad(module, /*in_place=*/false, end);
+  });
+}
+
+void AdapterDirectory::EndResolve(const std::string& name, const Status& status) {
+  const auto replies = resolving_.extract(name);
+  if (status.code() == StatusCode::kInvalidArgument) {
+    if (failures_.size() >= kMostFailures) failures_.clear();
+    failures_[name] = {status, clock_->Monotonic() + kFailureSeconds};
+  } else {
+    failures_.erase(name);
+  }
+  for (const Reply& reply : replies.mapped()) reply(status);
 }
 
 Awaitable<Status> AdapterDirectory::Unload(std::string name) {

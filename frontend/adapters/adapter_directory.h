@@ -11,12 +11,14 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "common/clock.h"
 #include "common/status.h"
+#include "frontend/adapters/adapter_folders.h"
 #include "frontend/adapters/adapter_table.h"
 #include "frontend/engine_client/utility_calls.h"
 #include "frontend/net/net.h"
@@ -46,7 +48,7 @@ class AdapterDirectory {
 
   // base_names: of the model itself.
   AdapterDirectory(std::vector<std::string> base_names, Shard* owner, const Clock* clock,
-                   Calls calls);
+                   Calls calls, AdapterFolders folders = AdapterFolders());
   AdapterDirectory(const AdapterDirectory&) = delete;
 
   // Main thread, before the owner starts: the modules of the flags, and what the process before has
@@ -54,12 +56,18 @@ class AdapterDirectory {
   Status Begin(const std::vector<AdapterModule>& modules, std::string_view inherited);
   bool has_begun() const { return has_begun_; }
   const ServedAdaptersPtr& served() const { return table_.served(); }
+  // Of adapters that requests may name before they are loaded. Any thread.
+  const AdapterFolders& folders() const { return folders_; }
 
   // Any shard. INVALID_ARGUMENT and NOT_FOUND: what is wrong with the call or the adapter.
   // UNAVAILABLE: no engine is there, or another process takes over. DEADLINE_EXCEEDED: an engine
   // does not reply.
   Awaitable<Status> Load(AdapterModule module, bool in_place);
   Awaitable<Status> Unload(std::string name);
+  // As Load, for requests that name an adapter which is in a folder: however many name it, it is
+  // loaded once, and one that could not be loaded fails at once for some seconds. UNAVAILABLE also
+  // where too many others are being loaded.
+  Awaitable<Status> Resolve(AdapterModule module);
 
   // An engine is there, a new one or one that takes over from another.
   void OnEngineReady(int engine);
@@ -78,6 +86,8 @@ class AdapterDirectory {
 
   void BeginLoad(const AdapterModule& module, bool in_place, const Reply& reply);
   void OnLoaded(const ServedAdapter& adapter, const Results& results, const Reply& reply);
+  void BeginResolve(const AdapterModule& module, Reply reply);
+  void EndResolve(const std::string& name, const Status& status);
   void BeginUnload(const std::string& name, const Reply& reply);
   void OnUnloaded(const wire::LoraRequest& lora, const Results& results, const Reply& reply);
   void CallEngines(const std::function<void(int engine, UtilityCalls::Callback)>& call,
@@ -94,12 +104,19 @@ class AdapterDirectory {
   Shard* const owner_;
   const Clock* const clock_;
   const Calls calls_;
+  const AdapterFolders folders_;
   AdapterTable table_;
   bool has_begun_ = true;
   std::vector<wire::LoraRequest> begin_with_;  // what the engines may lack until then
   std::vector<size_t> num_unsent_;             // of these: by engine
   bool is_busy_ = false;                       // an operation runs
   std::deque<std::function<void()>> waiting_;
+  std::map<std::string, std::vector<Reply>> resolving_;  // by name
+  struct Failure {
+    Status status;
+    double until = 0;  // monotonic
+  };
+  std::map<std::string, Failure> failures_;  // of Resolve, by name
 };
 
 }  // namespace tandem

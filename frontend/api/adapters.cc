@@ -1,5 +1,6 @@
 #include "frontend/api/adapters.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -53,6 +54,23 @@ Awaitable<void> HandleUnloadAdapter(Exchange& exchange, ApiContext* context) {
   const Status unloaded = co_await context->adapter_directory->Unload(*request->lora_name);
   exchange.Respond(unloaded.ok() ? Success(*request->lora_name, "removed")
                                  : OperationError(unloaded));
+}
+
+std::optional<std::string> FindAdapterFolder(const ApiContext& context,
+                                             const ServedAdapters& adapters,
+                                             const std::optional<std::string>& model) {
+  if (context.adapter_directory == nullptr || !model || adapters.Find(*model) != nullptr) return {};
+  const auto& names = context.options.served_model_names;
+  if (std::find(names.begin(), names.end(), *model) != names.end()) return {};
+  return context.adapter_directory->folders().Find(*model);
+}
+
+Awaitable<Status> LoadFromFolder(ApiContext* context, std::string name, std::string folder) {
+  AdapterModule module;
+  module.name = std::move(name);
+  module.path = std::move(folder);
+  const Status loaded = co_await context->adapter_directory->Resolve(std::move(module));
+  co_return loaded.ok() ? loaded : Status(loaded).WithParam("model");
 }
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 
 #include "common/log.h"
 #include "common/strings.h"
+#include "frontend/api/adapters.h"
 #include "frontend/api/beam_run.h"
 #include "frontend/api/generation.h"
 #include "frontend/api/models.h"
@@ -371,17 +372,20 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
   const Status has_room = Admitted(context->admission_gate->Check(), *context);
   if (!has_room.ok()) co_return has_room;
   request.ticket = std::make_unique<AdmissionGate::Ticket>(context->admission_gate);
-  CO_ASSIGN_OR_RETURN(const RequestHeaders headers, ReadHeaders(exchange.request(), *context));
+  CO_ASSIGN_OR_RETURN(RequestHeaders headers, ReadHeaders(exchange.request(), *context));
   if (headers.timeout_s) {
     request.deadline = exchange.request().arrival_monotonic + *headers.timeout_s;
   }
   request.trace = BeginTrace(exchange.request(), context);
 
   // 2. Parse and 3. process, in one trip to the text pool unless something else is needed between.
-  auto work = [&headers, context, call, body = std::move(exchange.mutable_request().body)]()
-      -> StatusOr<std::optional<PreparedRequest>> {
+  std::optional<std::string> adapter;  // the folder of one that is to be loaded
+  auto work = [&headers, &adapter, context, call,
+               body = std::move(
+                   exchange.mutable_request().body)]() -> StatusOr<std::optional<PreparedRequest>> {
     RETURN_IF_ERROR(ParseBody(body, *context, call));
-    if (call->needs_fetch()) return std::optional<PreparedRequest>();
+    adapter = FindAdapterFolder(*context, *headers.adapters, call->request().model);
+    if (adapter || call->needs_fetch()) return std::optional<PreparedRequest>();
     ASSIGN_OR_RETURN(PreparedRequest prepared, ProcessRequest(headers, *context, call));
     return std::optional(std::move(prepared));
   };
@@ -390,6 +394,11 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
   if (*prepared) {
     request.prepared = std::move(**prepared);
   } else {
+    if (adapter) {
+      const Status loaded = co_await LoadFromFolder(context, *call->request().model, *adapter);
+      if (!loaded.ok()) co_return loaded;
+      headers.adapters = context->adapters;
+    }
     const Status fetched = co_await FetchAll(exchange, context, request.deadline, call);
     if (!fetched.ok()) co_return fetched;
     auto rest = [&headers, context, call] { return ProcessRequest(headers, *context, call); };

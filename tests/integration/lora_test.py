@@ -231,6 +231,72 @@ class Serving(unittest.TestCase):
             self.assertEqual(load(server, "c", a), (404, b'{"detail":"Not Found"}'))
 
 
+class Folder(unittest.TestCase):
+    """A folder of adapters that requests name before anybody has loaded them."""
+
+    def setUp(self):
+        self.folder = Folders(self)
+        self.cache = self.folder.root / "cache"
+
+    def ask(self, server, model, path="/v1/completions", **fields):
+        return server.post(path, {"model": model, "prompt": "x", "max_tokens": 1, **fields})
+
+    def test_an_adapter_is_loaded_when_a_request_names_it(self):
+        self.folder("cache/a", 1)
+        self.folder("cache/b", 2)
+        with Pair("--lora-resolver-cache-dir", self.cache, *AT_RUN_TIME, "--api-server-count", "2") as server:
+            self.assertEqual(load(server, "same", self.cache / "a")[0], 200)
+            expected = complete(server, "same")
+            self.assertEqual(list(cards(server)), ["m", "same"])
+            with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                texts = list(pool.map(lambda _: complete(server, "a"), range(8)))
+            self.assertEqual(set(texts), {expected})
+            self.assertEqual(list(cards(server)), ["m", "same", "a"])
+            self.assertEqual(cards(server)["a"]["root"], str(self.cache / "a"))
+            messages = [{"role": "user", "content": "Hi"}]
+            self.assertEqual(server.post("/v1/chat/completions", {"model": "b", "messages": messages, "max_tokens": 1})[0], 200)
+            # Unloaded, it is read again; what is there by then counts.
+            self.assertEqual(unload(server, "a")[0], 200)
+            write_adapter(self.cache / "a", 2)
+            self.assertEqual(complete(server, "a"), complete(server, "b"))
+            done = subprocess.run(server.command_line("reload"), env=server.environment, timeout=LIMIT)
+            self.assertEqual(done.returncode, 0)
+            self.assertEqual(set(cards(server)), {"m", "same", "a", "b"})
+
+    def test_names_that_are_none_of_its_folders_are_unknown(self):
+        self.folder("cache/a", 1)
+        self.folder("outside", 1)
+        self.folder("cache/.hidden", 1)
+        self.folder("cache/deep/b", 1)
+        with Pair("--lora-resolver-cache-dir", self.cache, *TWO_AT_ONCE) as server:
+            for name in ("../outside", "a/../../outside", str(self.folder.root / "outside"), "..", ".", ".hidden", "deep", "deep/b",
+                         "a/", "./a", "~", "a\0", "a\n", "\u202ea", "x" * 300, "%2e%2e/outside", "nothing"):
+                with self.subTest(name=name):
+                    status, body = self.ask(server, name)
+                    self.assertEqual(status, 404, body)
+                    self.assertIn("does not exist", json.loads(body)["error"]["message"])
+            self.assertEqual(list(cards(server)), ["m"])
+            self.assertEqual(self.ask(server, "a")[0], 200)
+
+    def test_a_bad_adapter_is_the_clients_error_with_the_reason(self):
+        self.folder("cache/dora", 1, use_dora=True)
+        weights = self.folder("cache/cut", 1) / "adapter_model.safetensors"
+        weights.write_bytes(weights.read_bytes()[:5000])
+        with Pair("--lora-resolver-cache-dir", self.cache, *TWO_AT_ONCE) as server:
+            for name, reason in (("dora", "use_dora"), ("cut", "adapter_model.safetensors")):
+                for _ in range(2):
+                    status, body = self.ask(server, name)
+                    self.assertEqual(status, 400, body)
+                    error = json.loads(body)["error"]
+                    self.assertIn(reason, error["message"])
+                    self.assertEqual(error["param"], "model")
+            self.assertEqual(list(cards(server)), ["m"])
+        with Pair("--lora-resolver-cache-dir", self.cache, "--served-model-name", "m") as server:
+            status, body = self.ask(server, "dora")
+            self.assertEqual(status, 400, body)
+            self.assertIn("--enable-lora", json.loads(body)["error"]["message"])
+
+
 class Lives(unittest.TestCase):
     """Adapters and the processes that come and go."""
 

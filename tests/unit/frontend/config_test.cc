@@ -79,6 +79,16 @@ TEST_CASE("the environment allows adapters at run time, as vLLM's does") {
   ::unsetenv("VLLM_ALLOW_RUNTIME_LORA_UPDATING");
 }
 
+TEST_CASE("a folder of adapters must be there, also where the environment names it") {
+  CHECK(Parse({kFolder})->lora_resolver_cache_dir.empty());
+  CHECK(Parse({kFolder, "--lora-resolver-cache-dir", kFolder})->lora_resolver_cache_dir == kFolder);
+  CHECK(Parse({kFolder, "--lora-resolver-cache-dir", "/nowhere/at/all"}).status().message() ==
+        "--lora-resolver-cache-dir /nowhere/at/all: no such folder");
+  ::setenv("VLLM_LORA_RESOLVER_CACHE_DIR", "/nowhere/at/all", 1);
+  CHECK_FALSE(Parse({kFolder}).ok());
+  ::unsetenv("VLLM_LORA_RESOLVER_CACHE_DIR");
+}
+
 TEST_CASE("the model may come before or after the flags") {
   CHECK(Parse({"--port", "1", kFolder})->model == kFolder);
   CHECK(Parse({"--port", "1", kFolder, "--host", "h"})->server.host == "h");

@@ -53,6 +53,12 @@ class Bench {
   Status Load(std::string name, std::string path, bool in_place = false) {
     return Wait(BeginLoad(std::move(name), std::move(path), in_place));
   }
+  std::future<Status> BeginResolve(std::string name, std::string path) {
+    return Ask([this, name, path] { return directory_->Resolve({name, path}); });
+  }
+  Status Resolve(std::string name, std::string path) {
+    return Wait(BeginResolve(std::move(name), std::move(path)));
+  }
   Status Unload(const std::string& name) {
     return Wait(Ask([this, name] { return directory_->Unload(name); }));
   }
@@ -232,6 +238,79 @@ TEST_CASE("adapter directory: operations run one after another") {
   bench.Run([&] { bench.unanswered.front()(wire::PackedBool(true)); });
   CHECK(Bench::Wait(std::move(a)).ok());
   CHECK(Bench::Wait(std::move(again)).message().find("already been loaded") != std::string::npos);
+}
+
+TEST_CASE("adapter directory: an adapter that requests name is loaded once") {
+  Bench bench;
+  bench.answer = [](int, std::string_view) { return Reply(); };
+  bench.Start();
+  std::future<Status> first = bench.BeginResolve("a", "/c/a");
+  std::future<Status> second = bench.BeginResolve("a", "/c/a");
+  CHECK(bench.NextCalls() == Texts{Add(0, "a", 1, "/c/a")});
+  std::future<Status> by_a_call = bench.BeginLoad("b", "/b");
+  std::future<Status> other = bench.BeginResolve("b", "/c/b");
+  bench.Run([&] { bench.unanswered.at(0)(wire::PackedBool(true)); });
+  CHECK(Bench::Wait(std::move(first)).ok());
+  CHECK(Bench::Wait(std::move(second)).ok());
+  // Whichever of the two comes first, the name is served after it.
+  CHECK(bench.NextCalls().at(0) == "publish");
+  bench.Run([&] { bench.answer = [](auto&&...) { return Ok(); }; });
+  const double deadline = SystemClock().Monotonic() + 20;
+  bool is_answered = false;
+  while (!is_answered && SystemClock().Monotonic() < deadline) {
+    bench.Run([&] {
+      is_answered = bench.unanswered.size() > 1;
+      if (is_answered) bench.unanswered.at(1)(wire::PackedBool(true));
+    });
+  }
+  CHECK(Bench::Wait(std::move(other)).ok());
+  CHECK(Bench::Wait(std::move(by_a_call)).ok());
+  CHECK(bench.PublishedNames() == Texts{"a", "b"});
+  (void)bench.TakeCalls();
+  CHECK(bench.Resolve("a", "/c/a").ok());
+  CHECK(bench.TakeCalls().empty());
+  // It comes back after an unload, as a new one.
+  CHECK(bench.Unload("a").ok());
+  CHECK(bench.Resolve("a", "/c/a").ok());
+  CHECK(bench.TakeCalls() ==
+        Texts{"publish", "0 remove_lora [1]", Add(0, "a", 3, "/c/a"), "publish"});
+}
+
+TEST_CASE("adapter directory: a bad adapter that requests name is read once for many of them") {
+  Bench bench;
+  bench.answer = [](auto&&...) { return Fails("use_dora is not supported"); };
+  bench.Start();
+  const Status refused = bench.Resolve("a", "/c/a");
+  CHECK(refused.code() == StatusCode::kInvalidArgument);
+  CHECK(bench.TakeCalls() == Texts{Add(0, "a", 1, "/c/a")});
+  CHECK(bench.Resolve("a", "/c/a") == refused);
+  CHECK(bench.TakeCalls().empty());
+  // A call reads it in any case.
+  bench.Run([&] { bench.answer = [](auto&&...) { return Ok(); }; });
+  CHECK(bench.Load("a", "/c/a").ok());
+  CHECK(bench.Resolve("a", "/c/a").ok());
+  // An engine that is not there is no reason to remember.
+  bench.Run([&] { bench.statuses[0] = UnavailableError("gone"); });
+  CHECK(bench.Resolve("b", "/c/b").code() == StatusCode::kUnavailable);
+  bench.Run([&] { bench.statuses[0] = OkStatus(); });
+  CHECK(bench.Resolve("b", "/c/b").ok());
+}
+
+TEST_CASE("adapter directory: few adapters that requests name are loaded at a time") {
+  Bench bench;
+  bench.answer = [](int, std::string_view) { return Reply(); };
+  bench.Start();
+  std::vector<std::future<Status>> waiting;
+  for (int i = 0; i < 64; ++i) {
+    waiting.push_back(bench.BeginResolve("a" + std::to_string(i), "/c/a"));
+  }
+  CHECK(bench.Resolve("one-more", "/c/one-more").code() == StatusCode::kUnavailable);
+  bench.Run([&] {
+    bench.answer = [](auto&&...) { return Ok(); };
+    bench.unanswered.at(0)(wire::PackedBool(true));
+  });
+  for (std::future<Status>& each : waiting) CHECK(Bench::Wait(std::move(each)).ok());
+  CHECK(bench.Resolve("one-more", "/c/one-more").ok());
 }
 
 TEST_CASE("adapter directory: an engine that is gone gets adapters when it is back") {
