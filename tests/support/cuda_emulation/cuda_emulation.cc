@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <condition_variable>
 #include <cstdio>
@@ -102,30 +103,27 @@ namespace {
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned kWarp = 32;
 
-// Saves the caller's registers on its stack and the stack's top in *save, then resumes `load`.
-extern "C" void tandem_switch_fiber(void** save, void* load);
-asm(R"(
-.text
-.globl tandem_switch_fiber
-.type tandem_switch_fiber, @function
-tandem_switch_fiber:
-  pushq %rbp
-  pushq %rbx
-  pushq %r12
-  pushq %r13
-  pushq %r14
-  pushq %r15
-  movq %rsp, (%rdi)
-  movq %rsi, %rsp
-  popq %r15
-  popq %r14
-  popq %r13
-  popq %r12
-  popq %rbx
-  popq %rbp
-  ret
-.size tandem_switch_fiber, .-tandem_switch_fiber
-)");
+// Saves where the caller is on its stack, and the stack's top in *save, then resumes `load`.
+// Inline, since the processor would predict a wrong address for each return out of a switch.
+inline __attribute__((always_inline)) void SwitchFiber(void** save, void* load) {
+  asm volatile(
+      "subq $128, %%rsp\n"  // the red zone
+      "pushq %%rbp\n"
+      "leaq 1f(%%rip), %%rax\n"
+      "pushq %%rax\n"
+      "movq %%rsp, (%%rdi)\n"
+      "movq %%rsi, %%rsp\n"
+      "popq %%rax\n"
+      "jmpq *%%rax\n"
+      "1:\n"
+      "popq %%rbp\n"
+      "addq $128, %%rsp\n"
+      : "+D"(save), "+S"(load)
+      :
+      : "rax", "rbx", "rcx", "rdx", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15", "xmm0",
+        "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11",
+        "xmm12", "xmm13", "xmm14", "xmm15", "cc", "memory");
+}
 
 [[noreturn]] void Die(const char* what) {
   std::fprintf(stderr, "cuda emulation: %s (block %u,%u,%u thread %u)\n", what, place.block_idx.x,
@@ -151,11 +149,14 @@ struct Barrier {
   }
 };
 
+// What a lane gives in one exchange.
+using Words = std::array<uint64_t, 3>;
+
 struct Warp {
   Barrier barrier;
   // Two sets: the next exchange may start before all lanes have read. A lane may even have returned
   // by then, so each value carries the number of its exchange.
-  uint64_t slots[2][kWarp];
+  Words slots[2][kWarp];
   uint64_t given_in[2][kWarp];
 };
 
@@ -174,14 +175,39 @@ struct Kernel {
   Barrier block_barrier;
   void* scheduler_top = nullptr;
   size_t current = 0;
+  // The warp's threads that run one after another until `last`, before the scheduler runs again.
+  size_t last = 0, step = 0;
+  size_t left = 0;  // threads of the block that have not returned
   const std::function<void()>* running = nullptr;
 };
 
 Kernel* kernel = nullptr;  // the one that runs now
 uint64_t num_blocks = 0;   // started so far
 
+// The next thread of the warp that has not returned; none: the scheduler is next.
+Fiber* NextOfWarp() {
+  while (kernel->current != kernel->last) {
+    kernel->current += kernel->step;
+    Fiber& fiber = kernel->fibers[kernel->current];
+    if (fiber.done) continue;
+    place.thread_idx = fiber.thread_idx;
+    return &fiber;
+  }
+  return nullptr;
+}
+
 void Yield() {
-  tandem_switch_fiber(&kernel->fibers[kernel->current].stack_top, kernel->scheduler_top);
+  Fiber& own = kernel->fibers[kernel->current];
+  const Fiber* next = NextOfWarp();
+  SwitchFiber(&own.stack_top, next != nullptr ? next->stack_top : kernel->scheduler_top);
+}
+
+// Each thread of [begin, end) runs until it waits or returns.
+void RunWarp(size_t begin, size_t end, bool is_reversed) {
+  kernel->current = is_reversed ? end : begin - 1;
+  kernel->last = is_reversed ? begin : end - 1;
+  kernel->step = is_reversed ? size_t{0} - 1 : 1;
+  if (const Fiber* first = NextOfWarp()) SwitchFiber(&kernel->scheduler_top, first->stack_top);
 }
 
 void WaitAt(Barrier& barrier) {
@@ -195,19 +221,21 @@ void FiberMain() {
   kernel->fibers[kernel->current].done = true;
   kernel->warps[kernel->current / kWarp].barrier.Leave();
   kernel->block_barrier.Leave();
+  --kernel->left;
   Yield();
   Die("a finished thread was resumed");
 }
 
-void StartFiber(Fiber* fiber) {
+void StartFiber(Fiber* fiber, size_t thread) {
   if (!fiber->stack) fiber->stack.reset(new char[kStackBytes]);
-  auto top = reinterpret_cast<uintptr_t>(fiber->stack.get() + kStackBytes) & ~uintptr_t{15};
-  // The switch pops six registers and the return address; the stack is then as at a function's
-  // entry.
+  // Tops at equal places of their stacks would share a few sets of the cache.
+  const size_t unused = thread % kWarp * 256;
+  auto top =
+      reinterpret_cast<uintptr_t>(fiber->stack.get() + kStackBytes - unused) & ~uintptr_t{15};
+  // The switch pops the address; the stack is then as at a function's entry.
   auto* words = reinterpret_cast<uintptr_t*>(top) - 2;
   words[0] = reinterpret_cast<uintptr_t>(&FiberMain);
-  for (int i = 1; i <= 6; ++i) words[-i] = 0;
-  fiber->stack_top = words - 6;
+  fiber->stack_top = words;
   fiber->done = false;
   fiber->exchanges = 0;
 }
@@ -216,7 +244,7 @@ void RunBlock(dim3 block) {
   std::vector<Fiber>& fibers = kernel->fibers;
   std::vector<Warp>& warps = kernel->warps;
   Barrier& block_barrier = kernel->block_barrier;
-  size_t& current = kernel->current;
+  size_t& left = kernel->left;
   const size_t num_threads = size_t{block.x} * block.y * block.z;
   fibers.resize(std::max(fibers.size(), num_threads));
   warps.assign((num_threads + kWarp - 1) / kWarp, Warp());
@@ -225,13 +253,13 @@ void RunBlock(dim3 block) {
     fibers[t].thread_idx = {static_cast<unsigned>(t % block.x),
                             static_cast<unsigned>(t / block.x % block.y),
                             static_cast<unsigned>(t / block.x / block.y)};
-    StartFiber(&fibers[t]);
+    StartFiber(&fibers[t], t);
     ++warps[t / kWarp].barrier.live;
   }
   // A warp runs as far as it can before another one does. The first warp and the first lane change
   // from block to block, so that a missing barrier makes other warps read wrong values.
   const bool is_reversed = ++num_blocks % 2 == 0;
-  for (size_t left = num_threads; left > 0;) {
+  for (left = num_threads; left > 0;) {
     const uint64_t opened = block_barrier.generation;
     bool has_moved = false;
     for (size_t i = 0; i < warps.size(); ++i) {
@@ -240,13 +268,7 @@ void RunBlock(dim3 block) {
       for (bool goes_on = true; goes_on;) {
         const uint64_t exchanged = warps[warp].barrier.generation;
         const size_t left_before = left;
-        for (size_t lane = begin; lane < end; ++lane) {
-          current = is_reversed ? begin + end - 1 - lane : lane;
-          if (fibers[current].done) continue;
-          place.thread_idx = fibers[current].thread_idx;
-          tandem_switch_fiber(&kernel->scheduler_top, fibers[current].stack_top);
-          if (fibers[current].done) --left;
-        }
+        RunWarp(begin, end, is_reversed);
         goes_on = warps[warp].barrier.generation != exchanged || left != left_before;
         has_moved = has_moved || goes_on;
       }
@@ -257,21 +279,35 @@ void RunBlock(dim3 block) {
   }
 }
 
+// One exchange of words between a warp's lanes, as one of them sees it until its next exchange.
+struct Exchanged {
+  const Warp* warp;
+  unsigned set, lane;
+  uint64_t number;
+
+  // What a lane gave; the own words where it has returned or is none.
+  const Words& From(unsigned source) const {
+    const bool was_given = source < kWarp && warp->given_in[set][source] == number;
+    return warp->slots[set][was_given ? source : lane];
+  }
+};
+
+// Gives the words to the other lanes, and waits for theirs.
+Exchanged Give(const Words& words) {
+  Warp& warp = kernel->warps[kernel->current / kWarp];
+  const unsigned set = kernel->fibers[kernel->current].exchanges++ % 2, lane = Lane();
+  const uint64_t number = warp.barrier.generation + 1;
+  warp.slots[set][lane] = words;
+  warp.given_in[set][lane] = number;
+  WaitAt(warp.barrier);
+  return {&warp, set, lane, number};
+}
+
 }  // namespace
 
 void SyncThreads() { WaitAt(kernel->block_barrier); }
 
-uint64_t Exchange(uint64_t value, unsigned source) {
-  Warp& warp = kernel->warps[kernel->current / kWarp];
-  Fiber& fiber = kernel->fibers[kernel->current];
-  const unsigned set = fiber.exchanges++ % 2;
-  const uint64_t exchange = warp.barrier.generation + 1;
-  warp.slots[set][kernel->current % kWarp] = value;
-  warp.given_in[set][kernel->current % kWarp] = exchange;
-  WaitAt(warp.barrier);
-  const bool was_given = source < kWarp && warp.given_in[set][source] == exchange;
-  return was_given ? warp.slots[set][source] : value;
-}
+uint64_t Exchange(uint64_t value, unsigned source) { return Give({value}).From(source)[0]; }
 
 void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   const unsigned row = Lane() / 4, column = Lane() % 4 * 2;
@@ -282,11 +318,13 @@ void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4], const unsigned 
     }
   };
   const auto pack = [](uint64_t low, uint64_t high) { return low | high << 32; };
+  const Exchanged given = Give({pack(a[0], a[2]), pack(a[1], a[3]), pack(b[0], b[1])});
   for (unsigned p = 0; p < 4; ++p) {
-    take(left[0] + 2 * p, Exchange(pack(a[0], a[2]), row * 4 + p));
-    take(left[1] + 2 * p, Exchange(pack(a[1], a[3]), row * 4 + p));
-    take(right[0] + 2 * p, Exchange(pack(b[0], b[1]), column * 4 + p));
-    take(right[1] + 2 * p, Exchange(pack(b[0], b[1]), (column + 1) * 4 + p));
+    const Words& of_row = given.From(row * 4 + p);
+    take(left[0] + 2 * p, of_row[0]);
+    take(left[1] + 2 * p, of_row[1]);
+    take(right[0] + 2 * p, given.From(column * 4 + p)[2]);
+    take(right[1] + 2 * p, given.From((column + 1) * 4 + p)[2]);
   }
   for (int i = 0; i < 4; ++i) {
     for (int k = 0; k < 16; ++k) sums[i] += left[i / 2][k] * right[i % 2][k];
