@@ -62,6 +62,7 @@ class RunBatch(unittest.TestCase):
         self.assertEqual(by_id["field"]["response"]["status_code"], 400)
         self.assertIn("not a supported endpoint", by_id["nowhere"]["error"])
         self.assertEqual(by_id["lacking"]["error"], "Model does not support endpoint: /v1/embeddings")
+        self.assertEqual(by_id["lacking"]["response"]["status_code"], 400)
         self.assertIn("stream mode", by_id["stream"]["error"])
 
         # As if the run had been killed while it wrote the seventh line.

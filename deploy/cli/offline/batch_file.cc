@@ -79,11 +79,17 @@ StatusOr<BatchRequest> ParseRequest(std::string_view line, int64_t number) {
   return request;
 }
 
-// The error of a failed reply: the API's object, or a text where the server has no such route.
-Json ErrorOf(const BatchRequest& request, const BatchReply& reply) {
-  Json body = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
-  if (body.is_object() && body.contains("error")) return body;
-  if (reply.status_code == kNotFound) return "Model does not support endpoint: " + request.url;
+bool IsApiError(const Json& body) { return body.is_object() && body.contains("error"); }
+
+// Why the request has no response of the API, neither a result nor an error; empty: it has one.
+std::string RefusalOf(const BatchRequest& request, const BatchReply& reply, const Json& body) {
+  if (!request.refusal.empty()) return request.refusal;
+  if (reply.status_code != kNotFound || IsApiError(body)) return {};
+  return "Model does not support endpoint: " + request.url;
+}
+
+// The error of a failed reply: the API's object, or a text.
+Json ErrorOf(const BatchReply& reply, Json body) {
   if (body.is_object()) return body;
   return "HTTP " + std::to_string(reply.status_code) + " " + reply.body;
 }
@@ -108,17 +114,16 @@ StatusOr<std::vector<BatchRequest>> ParseBatchInput(std::string_view text) {
 }
 
 std::string BatchOutputLine(const BatchRequest& request, const BatchReply& reply) {
-  const bool failed = !request.refusal.empty() || reply.status_code != kOk;
-  const int status_code = request.refusal.empty() ? reply.status_code : kBadRequest;
-  Json body;
+  Json body = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   Json error;
-  if (!request.refusal.empty()) {
-    error = request.refusal;
-  } else if (failed) {
-    error = ErrorOf(request, reply);
-  } else {
-    body = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
+  const std::string refusal = RefusalOf(request, reply, body);
+  const int status_code = refusal.empty() ? reply.status_code : kBadRequest;
+  if (!refusal.empty()) {
+    error = refusal;
+  } else if (status_code != kOk) {
+    error = ErrorOf(reply, std::move(body));
   }
+  if (!error.is_null()) body = nullptr;
   const Json line = {{"id", "vllm-" + RandomHex(32)},
                      {"custom_id", request.custom_id},
                      {"response",

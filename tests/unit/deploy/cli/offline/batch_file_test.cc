@@ -74,8 +74,9 @@ TEST_CASE("Lines of results have vLLM's form") {
   CHECK(failed["response"]["status_code"] == 400);
   CHECK(failed["response"]["body"].is_null());
   CHECK(failed["error"].dump() == error);
-  CHECK(Json::parse(BatchOutputLine(request, {404, R"({"detail":"Not Found"})"}))["error"] ==
-        "Model does not support endpoint: /v1/embeddings");
+  const Json lacking = Json::parse(BatchOutputLine(request, {404, R"({"detail":"Not Found"})"}));
+  CHECK(lacking["error"] == "Model does not support endpoint: /v1/embeddings");
+  CHECK(lacking["response"]["status_code"] == 400);
   CHECK(Json::parse(BatchOutputLine(request, {502, "\xff"}))["error"].is_string());
 }
 
