@@ -131,7 +131,7 @@ inline constexpr ApiField<MessagesRequest> kMessagesFields[] = {
      "Variables for the template.",
      field_schema::kObject},
     {"container", Unsupported{}, {}, "Tools that run at the server."},
-    {"mcp_servers", Unsupported{}, {}, "Tools that run at the server."},
+    {"mcp_servers", Unsupported{"[]"}, {}, "Tools that run at the server."},
     {"output_format", Unsupported{}, {}, "The older name of output_config.format."},
 };
 
