@@ -164,8 +164,8 @@ std::string ValueText(int64_t value) { return std::to_string(value); }
 std::string ValueText(double value) { return FormatExactly(value); }
 std::string ValueText(const std::string& value) { return value; }
 
-// Spells arguments as CLI11 knows them: "--a_b" becomes "--a-b", "--no-x" "--x=false", a bare bool
-// "--x=true", "-tp" its long name.
+// Spells arguments as CLI11 knows them: "--a_b" becomes "--a-b", "--no-x" and "--no-x=true"
+// "--x=false", a bare bool "--x=true", "-tp" its long name.
 std::vector<std::string> Normalize(const std::vector<Flag>& flags,
                                    const std::vector<std::string>& args) {
   std::vector<std::string> normal;
@@ -182,10 +182,12 @@ std::vector<std::string> Normalize(const std::vector<Flag>& flags,
       continue;
     }
     std::string text = "--" + std::string(flag->name);
-    if (equals != std::string::npos) {
+    const bool is_twin = flag->is_bool() && WithDashes(name) == "--no-" + std::string(flag->name);
+    const auto given = equals == arg.npos ? std::optional(true) : ParseBool(arg.substr(equals + 1));
+    if (flag->is_bool() && given) {
+      text += *given != is_twin ? "=true" : "=false";
+    } else if (equals != arg.npos) {
       text += arg.substr(equals);
-    } else if (flag->is_bool()) {
-      text += WithDashes(name) == "--no-" + std::string(flag->name) ? "=false" : "=true";
     }
     normal.push_back(std::move(text));
   }

@@ -42,16 +42,16 @@ bool IsHarmless(const VllmFlag& flag, std::string_view value) {
   });
 }
 
-// "true" or "false" of "--x", "--no-x" and "--x=0"; another word of "--x=word" as it is.
+// "true" or "false" of "--x", "--no-x", "--x=0" and "--no-x=1"; another word of "--x=word" as it
+// is.
 std::string SwitchValue(const VllmFlag& flag, std::string_view argument) {
   const size_t equals = argument.find('=');
-  if (equals == argument.npos) {
-    return WithDashes(argument) == "--no-" + std::string(flag.name) ? "false" : "true";
-  }
-  std::string value = ToLower(argument.substr(equals + 1));
-  if (value == "0" || value == "no" || value == "off") return "false";
-  if (value == "1" || value == "yes" || value == "on") return "true";
-  return value;
+  const bool is_twin = WithDashes(argument.substr(0, equals)) == "--no-" + std::string(flag.name);
+  const std::string value = equals == argument.npos ? "true" : ToLower(argument.substr(equals + 1));
+  const bool is_true = value == "true" || value == "1" || value == "yes" || value == "on";
+  const bool is_false = value == "false" || value == "0" || value == "no" || value == "off";
+  if (!is_true && !is_false) return value;
+  return is_true != is_twin ? "true" : "false";
 }
 
 }  // namespace

@@ -60,13 +60,19 @@ TEST_CASE("Flags: the last of a repeated flag counts, and a bool can have a valu
   CHECK_FALSE(c.prefix);
 }
 
-TEST_CASE("Flags: the short name of a bool turns it on") {
+TEST_CASE("Flags: the short name of a bool turns it on, its twin off") {
   bool splits = false;
   const std::vector<Flag> table = {{"splits", &splits, "Splits", {.short_name = "sp"}}};
   CHECK(ParseFlags(table, {"-sp"}, "about").ok());
   CHECK(splits);
   CHECK(ParseFlags(table, {"--no-splits"}, "about").ok());
   CHECK_FALSE(splits);
+  CHECK(ParseFlags(table, {"--no_splits=false"}, "about").ok());
+  CHECK(splits);
+  CHECK(ParseFlags(table, {"--no-splits=True"}, "about").ok());
+  CHECK_FALSE(splits);
+  CHECK(ParseFlags(table, {"--no-splits=maybe"}, "about").status().message() ==
+        "--splits is 'maybe', must be true or false");
 }
 
 TEST_CASE("Flags: refusals name the flag, the value and what is allowed") {

@@ -71,6 +71,8 @@ TEST_CASE("vllm flags: what happens anyway is a warning, anything else a refusal
   CHECK(Judge({"--enable-elastic-ep"}).starts_with("refused: --enable-elastic-ep cannot"));
   CHECK(Judge({"-dc", "{\"x\": 1}"}).starts_with("refused: "));
   CHECK(Judge({"--no-enable-elastic-ep"}).starts_with("--enable-elastic-ep false has no effect: "));
+  CHECK(Judge({"--no-enable-elastic-ep=true"}).starts_with("--enable-elastic-ep false has no "));
+  CHECK(Judge({"--no-enable_elastic-ep=false"}).starts_with("refused: --enable-elastic-ep cannot"));
   CHECK(Judge({"--enable-elastic-ep=0"}).starts_with("--enable-elastic-ep false has no effect: "));
   CHECK(Judge({"--enable_elastic_ep=maybe"}).starts_with("refused: "));
   CHECK(Judge({"--cpu-offload-gb", "0.0"}).starts_with("--cpu-offload-gb 0.0 has no effect: "));
