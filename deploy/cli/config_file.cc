@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -35,7 +36,10 @@ Json ScalarToJson(const YAML::Node& node) {
     if (lower == word) return false;
   }
   if (const auto whole = ParseNumber<int64_t>(text)) return *whole;
-  if (const auto number = ParseNumber<double>(text)) return *number;
+  // What a double would round, such as a key of many digits, and "inf" and "nan" stay text.
+  const bool is_whole = text.find_first_not_of("+-0123456789") == text.npos;
+  const auto number = ParseNumber<double>(text);
+  if (number && std::isfinite(*number) && !is_whole) return *number;
   return text;
 }
 
@@ -110,8 +114,13 @@ StatusOr<std::vector<ConfigEntry>> ParseConfigFile(const std::string& text, cons
     return InvalidArgumentError(name + ": not UTF-8 at byte " + std::to_string(pos));
   }
   try {
-    const YAML::Node root = YAML::Load(text);
-    if (root.IsNull()) return entries;
+    const std::vector<YAML::Node> documents = YAML::LoadAll(text);
+    if (documents.size() > 1) {
+      return InvalidArgumentError(name + ":" + std::to_string(documents[1].Mark().line + 1) +
+                                  ": a second document; the file must be one mapping");
+    }
+    if (documents.empty() || documents.front().IsNull()) return entries;
+    const YAML::Node& root = documents.front();
     if (!root.IsMap()) return InvalidArgumentError(name + ": must be a mapping of flags to values");
     for (const auto& pair : root) {
       const std::string origin = name + ":" + std::to_string(pair.first.Mark().line + 1);

@@ -61,6 +61,11 @@ TEST_CASE("config file: quoted texts stay texts, others are read as YAML 1.1") {
   CHECK(t.WordsOf("model: yes") == Words{"--model=true"});
   CHECK(t.WordsOf("model: \"007\"") == Words{"--model=007"});
   CHECK(t.WordsOf("model: 007") == Words{"--model=7"});
+  // No double has these digits, and these words are numbers in C++ alone.
+  CHECK(t.WordsOf("model: 12345678901234567890123") == Words{"--model=12345678901234567890123"});
+  CHECK(t.WordsOf("served-model-name: [nan, Infinity]") ==
+        Words{"--served-model-name", "nan", "Infinity"});
+  CHECK(t.WordsOf("share: 1.5e3") == Words{"--share=1500.0"});
   CHECK(t.WordsOf("model: \"snow \\u2603 and \\\"quotes\\\"\"") ==
         Words{"--model=snow \xE2\x98\x83 and \"quotes\""});
 }
@@ -84,6 +89,8 @@ TEST_CASE("config file: refusals name the place and the nearest flag") {
         "f.yaml:2: no_enable_caching is given twice");
   CHECK(t.Refusal("config: other.yaml") == "f.yaml:1: config is for the command line only");
   CHECK(t.Refusal("- a\n- b\n") == "f.yaml: must be a mapping of flags to values");
+  CHECK(t.Refusal("port: 1\n---\nshare: 0.5\n") ==
+        "f.yaml:3: a second document; the file must be one mapping");
   CHECK(t.Refusal("just text") == "f.yaml: must be a mapping of flags to values");
   CHECK(t.Refusal("port: [1\n").starts_with("f.yaml:"));
   CHECK(t.Refusal("a: *nothing\n").starts_with("f.yaml:1: "));
