@@ -281,14 +281,21 @@ Status FinishServer(FrontendConfig& config) {
 
 }  // namespace
 
-StatusOr<std::vector<std::string>> ReadApiKeys(const FrontendConfig& config) {
-  std::vector<std::string> keys;
+Status CheckApiKeys(const FrontendConfig& config) {
   for (const std::string& given : config.api_keys) {
-    // `tandem serve` passes several in one environment variable, a line for each.
     for (const std::string_view key : Split(given, '\n')) {
       if (key.empty()) return InvalidArgumentError("--api-key is empty");
-      keys.emplace_back(key);
     }
+  }
+  return OkStatus();
+}
+
+StatusOr<std::vector<std::string>> ReadApiKeys(const FrontendConfig& config) {
+  std::vector<std::string> keys;
+  RETURN_IF_ERROR(CheckApiKeys(config));
+  for (const std::string& given : config.api_keys) {
+    // `tandem serve` passes several in one environment variable, a line for each.
+    for (const std::string_view key : Split(given, '\n')) keys.emplace_back(key);
   }
   std::string path = config.api_key_file;
   const char* credentials = std::getenv("CREDENTIALS_DIRECTORY");

@@ -123,6 +123,10 @@ StatusOr<FrontendConfig> WithSettingsFile(const FrontendConfig& config);
 // NOT_FOUND when the model's or the tokenizer's folder or file is not there. After Finish.
 Status CheckModelFolders(const FrontendConfig& config);
 
+// INVALID_ARGUMENT: one of --api-key is empty, as where a shell's variable is not set; the server
+// would be open to every client.
+Status CheckApiKeys(const FrontendConfig& config);
+
 // The keys of --api-key and, read anew, of the key file: --api-key-file, or the file "api-keys"
 // among systemd's credentials.
 StatusOr<std::vector<std::string>> ReadApiKeys(const FrontendConfig& config);

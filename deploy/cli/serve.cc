@@ -148,6 +148,7 @@ StatusOr<Supervisor::Program> ChangedFrontend(const std::string& handshake_addre
   RETURN_IF_ERROR(ParseFlags(FrontendFlags(before), now.words, kAbout).status());
   RETURN_IF_ERROR(ParseFlags(frontend_flags, words, kAbout).status());
   RETURN_IF_ERROR(CheckSameLayout(before, after));
+  RETURN_IF_ERROR(CheckApiKeys(after));
   if (after.model != before.model) words = WithModelIn(folder, after.model, frontend_flags, words);
   const bool has_keys = WithoutSecrets(frontend_flags, words) != words;
   words = WithoutSecrets(frontend_flags, words);

@@ -191,6 +191,7 @@ StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>&
   RETURN_IF_ERROR(UseHubCache(pull, &line));
   UseDashboard(&line);
   RETURN_IF_ERROR(ParseWords(&line));
+  RETURN_IF_ERROR(CheckApiKeys(line.frontend));
   return line;
 }
 

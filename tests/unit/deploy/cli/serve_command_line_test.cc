@@ -105,6 +105,9 @@ TEST_CASE(
   CHECK(Refusal({"m", "--prot", "1"}) == "unknown flag --prot; did you mean --port?");
   CHECK(Refusal({"m", "--port", "x"}) == "--port is 'x', must be a whole number");
   CHECK(Refusal({}) == "no model: tandem serve MODEL");
+  // As of `--api-key "$KEY"` without KEY: a server without keys serves everybody.
+  CHECK(Refusal({"m", "--api-key", ""}) == "--api-key is empty");
+  CHECK(Refusal({"m", "--api-key", "", "k"}) == "--api-key is empty");
   CHECK(Refusal({"m", "--config", "/nonexistent.yaml"}).starts_with("--config: "));
 }
 
