@@ -250,12 +250,13 @@ int RunServe(const std::vector<std::string>& args) {
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }
+  const std::string changed = ChangedValues(*line);  // the next call sets a variable that it reads
   if (const Status status = SetLogFormat(frontend_config.log_format); !status.ok()) {
     return Refuse(status, kExitBadFlags);
   }
   StartLogThread();
   for (const std::string& warning : line->warnings) LOG_WARNING << warning;
-  LOG_INFO << "[config] " << ChangedValues(*line);
+  LOG_INFO << "[config] " << changed;
   HideSecretVariables(frontend_flags);
 
   const StatusOr<std::string> folder = Supervisor::MakeRuntimeDirectory();

@@ -82,7 +82,9 @@ class Requests(unittest.TestCase):
             text = json.loads(shown.removesuffix("…"))
             self.assertLessEqual(len(text), 8)
             self.assertTrue(json.loads(reply)["choices"][0]["text"].strip().startswith(text.strip()[:3]))
-            self.assertIn("[config] ", server.log)
+            config = next(line for line in server.log.splitlines() if "[config] " in line)
+            self.assertIn("max-log-len=8 (command line)", config)
+            self.assertNotIn("environment", config)  # nothing was given there
         with Pair(*flags, "--log-level", "DEBUG") as server:
             self.assertEqual(server.post("/v1/completions", body)[0], 200)
             wait_for(lambda: "request prompt id=" in server.log, "the prompt is logged")
