@@ -46,9 +46,12 @@ std::vector<std::string> MergedEnvironment(const std::vector<std::string>& extra
     dup2(output_fd, STDOUT_FILENO);
     dup2(output_fd, STDERR_FILENO);
   }
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  if (options.reads_signals) {
+    for (const int number : {SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&blocked, number);
+  }
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
   if (getppid() == parent) execve(argv[0], argv, environment);
   const int error = errno;
   [[maybe_unused]] const ssize_t written = write(error_fd, &error, sizeof error);

@@ -31,6 +31,9 @@ class ChildProcess {
     int signal_at_our_death = SIGKILL;
     std::string output_path = {};   // where its stdout and stderr go; empty: to ours
     bool stdout_to_stderr = false;  // both to our stderr
+    // SIGHUP, SIGUSR1 and SIGUSR2 wait until the program reads them, as ours do by signalfd.
+    // Without this they end a program that has only begun to start.
+    bool reads_signals = false;
   };
 
   // Runs argv[0] with the environment of this process plus `environment` ("NAME=value"). The child

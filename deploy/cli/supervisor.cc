@@ -179,7 +179,8 @@ Status Supervisor::StartMember(Member& member) {
   environment.push_back(std::string(kSupervisorVariable) + "=" + std::to_string(getpid()));
   environment.push_back("WATCHDOG_USEC=" +
                         std::to_string(static_cast<int64_t>(timeouts_.hang_s * 1e6)));
-  ASSIGN_OR_RETURN(member.child, ChildProcess::Start(member.program.argv, environment, {}));
+  ASSIGN_OR_RETURN(member.child,
+                   ChildProcess::Start(member.program.argv, environment, {.reads_signals = true}));
   LOG_DEBUG << "started " << member.program.name << ", pid " << member.child.pid();
   return OkStatus();
 }

@@ -71,6 +71,21 @@ class Signals(unittest.TestCase):
             self.assertEqual(pair.get("/health")[0], 200)
             self.assertEqual(pair.stop(), 0)
 
+    def test_signals_to_the_command_end_no_process_that_only_starts(self):
+        with Pair(wait=False) as pair:
+            wait_for(lambda: children(pair.process.pid), "a process is started")
+            starting = threading.Thread(target=pair.wait_ready, daemon=True)
+            starting.start()
+
+            def ends_after_signals():
+                for number in (signal.SIGHUP, signal.SIGUSR1):
+                    pair.process.send_signal(number)
+                return not starting.is_alive() or pair.process.poll() is not None
+
+            wait_for(ends_after_signals, "it is ready")
+            self.assertIsNone(pair.process.poll())
+            self.assertEqual(pair.get("/health")[0], 200)
+
 
 class LogReaders(unittest.TestCase):
     """A server whose log cannot be written, or is not read."""
