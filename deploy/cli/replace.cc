@@ -6,6 +6,8 @@
 
 #include "common/exit_status.h"
 #include "common/strings.h"
+#include "deploy/cli/arguments.h"
+#include "deploy/cli/command_line.h"
 #include "deploy/cli/control_socket.h"
 #include "deploy/cli/model_pull.h"
 #include "engine_core/flags/engine_config.h"
@@ -90,6 +92,13 @@ int RunReplacement(const std::string& command, const std::vector<std::string>& a
   if (!pid.ok()) return refuse(pid.status(), kExitBadFlags);
   if (const Status found = FindNamedModel(&words); !found.ok()) {
     return refuse(found, kExitBadModel);
+  }
+  StatusOr<std::vector<std::string>> expanded = ExpandArguments(words, flags);
+  if (!expanded.ok()) return refuse(expanded.status(), kExitBadFlags);
+  words = *std::move(expanded);
+  // Of vLLM's flags; what is refused is the server's to judge.
+  if (const auto split = SplitCommandLine(words, {}, flags); split.ok()) {
+    for (const std::string& warning : split->warnings) std::cerr << warning << std::endl;
   }
   const StatusOr<UniqueFd> server = ConnectToServer(*pid);
   if (!server.ok()) return refuse(server.status(), kExitFailed);

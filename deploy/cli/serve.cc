@@ -91,6 +91,8 @@ StatusOr<std::vector<std::string>> ChangedEngineWords(const std::vector<std::str
                                   "the frontend's: a swap replaces the engine core"));
   ASSIGN_OR_RETURN(const PairCommandLine pair,
                    SplitCommandLine(changes, frontend_flags, engine_flags));
+  EngineConfig changes_alone;  // only one model, and the like
+  RETURN_IF_ERROR(ParseFlags(EngineFlags(changes_alone), pair.engine_core, kAbout).status());
   std::vector<std::string> changed = ChangedFlags(engine_flags, words, pair.engine_core);
   RETURN_IF_ERROR(ParseFlags(EngineFlags(before), words, kAbout).status());
   RETURN_IF_ERROR(ParseFlags(engine_flags, changed, kAbout).status());
@@ -144,6 +146,8 @@ StatusOr<Supervisor::Program> ChangedFrontend(const std::string& handshake_addre
                                   "the engine core's: a reload replaces the frontend"));
   ASSIGN_OR_RETURN(const PairCommandLine pair,
                    SplitCommandLine(changes, frontend_flags, engine_flags));
+  FrontendConfig changes_alone;
+  RETURN_IF_ERROR(ParseFlags(FrontendFlags(changes_alone), pair.frontend, kAbout).status());
   std::vector<std::string> words = ChangedFlags(frontend_flags, now.words, pair.frontend);
   RETURN_IF_ERROR(ParseFlags(FrontendFlags(before), now.words, kAbout).status());
   RETURN_IF_ERROR(ParseFlags(frontend_flags, words, kAbout).status());

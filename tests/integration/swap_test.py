@@ -98,6 +98,8 @@ class Command(unittest.TestCase):
             self.refused(pair, 2, "--max-num-seqs is", "--max-num-seqs", 0)
             self.refused(pair, 2, "--port is the frontend's", "--port", 1)
             self.refused(pair, 2, "--handshake-address: ", "--handshake-address", "ipc:///tmp/x/y")
+            self.refused(pair, 2, "unexpected argument '/b'", MODEL, "/b")
+            self.refused(pair, 2, "magic", "--speculative-config.method", "magic")
             self.refused(pair, 3, "/no/such", "--model", "/no/such")
             self.refused(pair, 1, "is no `tandem serve`", "--server", os.getpid())
             self.refused(pair, 2, "must be a process id", "--server", "x")
@@ -113,11 +115,15 @@ class Command(unittest.TestCase):
             run = subprocess.run(pair.command_line("swap", "weights", "--max-num-seqs=3", "--server", pair.process.pid),
                                  cwd=folder, env=pair.environment, timeout=LIMIT)
             self.assertEqual(run.returncode, 0)
-            self.assertEqual(pair.command("swap", "--max-model-len", 128).returncode, 0)
+            swapped = pair.command("swap", "--max-model-len", 128, "--speculative-config.method=ngram",
+                                   "--speculative-config.num_speculative_tokens=2", "--trust-remote-code")
+            self.assertEqual(swapped.returncode, 0, swapped.stderr)
+            self.assertIn("--trust-remote-code has no effect: ", swapped.stderr)
             os.kill(pair.pid_of("tandem-engine-core"), signal.SIGKILL)
             wait_for(lambda: pair.total("tandem:engine_restarts_total") == 1, "it is started again")
             words = words_of(pair.pid_of("tandem-engine-core"))
             for flag in (["--model", f"{folder}/weights"], ["--max-num-seqs=3"], ["--max-model-len", "128"],
+                         ['--speculative-config={"method":"ngram","num_speculative_tokens":2}'],
                          ["--kv-cache-memory-bytes", "32M"]):
                 self.assertIn("\0".join(flag), "\0".join(words))
             self.assertNotIn(str(MODEL), words)
