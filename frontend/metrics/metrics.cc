@@ -269,9 +269,9 @@ Status Metrics::AddCounts(std::string_view handed_over) {
 }
 
 const Exemplars* Metrics::ExemplarsOf(const std::string& family, const std::string& engine) const {
-  const auto index = ParseNumber<size_t>(engine);
-  if (!index || *index >= engines_.size()) return nullptr;
-  for (const Histogram* histogram : engines_[*index]->traced_histograms()) {
+  const int index = ParseNumber<int>(engine).value_or(-1) - RankOf(0);
+  if (index < 0 || index >= num_engines()) return nullptr;
+  for (const Histogram* histogram : engines_[static_cast<size_t>(index)]->traced_histograms()) {
     if (histogram->name() == family) return &histogram->exemplars();
   }
   return nullptr;

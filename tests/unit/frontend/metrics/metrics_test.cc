@@ -772,6 +772,15 @@ TEST_CASE("OpenMetrics: counters without _total in their heads, exemplars, an en
   CHECK(metrics.Scrape().find("# EOF") == std::string::npos);
 }
 
+TEST_CASE("OpenMetrics: an exemplar is its engine's, whatever the rank of the first") {
+  Metrics metrics({.model_name = "m", .num_engines = 2, .first_rank = 3});
+  metrics.engine(1).time_to_first_token.Observe(0.02, TraceId{1, 2});
+  const std::string page = metrics.Scrape(MetricsFormat::kOpenMetrics);
+  const auto has = [&page](const std::string& text) { return page.find(text) != page.npos; };
+  CHECK(has("{engine=\"4\",le=\"0.02\",model_name=\"m\"} 1.0 # {trace_id=\"0000"));
+  CHECK_FALSE(has("{engine=\"3\",le=\"0.02\",model_name=\"m\"} 0.0 # {"));
+}
+
 TEST_CASE("OpenMetrics: it is what an Accept header asks for") {
   CHECK(WantsOpenMetrics("application/openmetrics-text;version=1.0.0;q=0.5,text/plain"));
   CHECK(WantsOpenMetrics("text/plain, Application/OpenMetrics-Text ; version=1.0.0"));
