@@ -96,6 +96,13 @@ StatusOr<spdlog::level::level_enum> ParseLevel(std::string_view level) {
 
 }  // namespace
 
+const std::vector<std::string_view>& LogLevelNames() {
+  static const std::vector<std::string_view> names = {"DEBUG",   "INFO",     "WARNING", "WARN",
+                                                      "ERROR",   "CRITICAL", "debug",   "info",
+                                                      "warning", "warn",     "error",   "critical"};
+  return names;
+}
+
 Status SetLogLevel(std::string_view level) {
   ASSIGN_OR_RETURN(const spdlog::level::level_enum parsed, ParseLevel(level));
   spdlog::default_logger_raw()->set_level(parsed);

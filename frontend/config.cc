@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "common/log_level.h"
 #include "common/read_file.h"
 #include "common/strings.h"
 #include "common/version.h"
@@ -143,7 +144,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"insecure-tcp", &c.insecure_tcp, "Frontend and engines speak over tcp without keys: open to everyone in the network"},
 
       {"settings-file", &c.settings_file, "File of lines \"name: value\" for flags that SIGHUP may change, in place of the command line's: log-level and the limits named in docs/operator/limits.md"},
-      {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL", .live = true}},
+      {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = LogLevelNames(), .env = "LOGGING_LEVEL", .live = true}},
       {"log-format", &c.log_format, "text or json: one JSON object per line", {.choices = {"text", "json"}, .env = "LOG_FORMAT"}},
       {"otlp-traces-endpoint", &c.otlp_traces_endpoint, "URL of an OpenTelemetry collector that takes spans as http/protobuf, e.g. http://localhost:4318/v1/traces. Default: OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, else no traces"},
       {"disable-log-stats", &c.disable_log_stats, "No vllm: series, no statistics line"},

@@ -2,6 +2,7 @@
 
 #include <cstdlib>
 
+#include "common/log_level.h"
 #include "common/strings.h"
 #include "proto_msgpack/handshake_address.h"
 #include "proto_msgpack/tcp_keys.h"
@@ -122,7 +123,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"flight-recorder", &c.flight_recorder, "Keep what goes into the engine in memory, and write it to a file when the process fails"},
       {"flight-recorder-size", &c.flight_recorder_size, "Bytes of the flight recorder's ring and of its files. Default: 32 MiB, more for many KV blocks", {.min = 1 << 20, .max = 4294967296.0}},
       {"flight-recorder-dir", &c.flight_recorder_dir, "Folder of the flight recorder's files. Default: $STATE_DIRECTORY, else tandem in $XDG_STATE_HOME or in ~/.local/state"},
-      {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = {"DEBUG", "INFO", "WARNING", "ERROR", "debug", "info", "warning", "error"}, .env = "LOGGING_LEVEL"}},
+      {"log-level", &c.log_level, "DEBUG, INFO, WARNING or ERROR", {.choices = LogLevelNames(), .env = "LOGGING_LEVEL"}},
       {"log-format", &c.log_format, "text or json: one JSON object per line", {.choices = {"text", "json"}, .env = "LOG_FORMAT"}},
   };
 }

@@ -43,6 +43,13 @@ TEST_CASE("Log: the level can change while the process runs") {
   CHECK_FALSE(LogEnabled(LogLevel::kInfo));
 }
 
+TEST_CASE("Log: every name of a level that flags take is one") {
+  for (const std::string_view name : LogLevelNames()) {
+    CAPTURE(name);
+    CHECK(SetLogLevel(name).ok());
+  }
+}
+
 TEST_CASE("Log: an unknown level is an error that lists the known ones") {
   const Status status = InitLog("unit_common", "LOUD");
   REQUIRE_FALSE(status.ok());
