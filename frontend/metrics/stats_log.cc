@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 
 #include "common/log.h"
 #include "common/strings.h"
@@ -100,9 +101,12 @@ double StatsLogInterval() {
   constexpr double kDefault = 5;
   for (const char* name : {"TANDEM_LOG_STATS_INTERVAL", "VLLM_LOG_STATS_INTERVAL"}) {
     const char* text = std::getenv(name);
-    if (text == nullptr) continue;
-    const double seconds = ParseNumber<double>(text).value_or(kDefault);
-    return seconds > 0 ? seconds : kDefault;
+    if (text == nullptr || *text == '\0') continue;
+    const std::optional<double> seconds = ParseNumber<double>(text);
+    if (seconds && *seconds > 0) return *seconds;
+    LOG_WARNING << name << " is '" << text << "', must be seconds above 0: " << kDefault
+                << " is used";
+    return kDefault;
   }
   return kDefault;
 }

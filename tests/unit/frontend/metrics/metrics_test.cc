@@ -1230,6 +1230,8 @@ TEST_CASE("the line's interval comes from the environment") {
   CHECK(StatsLogInterval() == 2.5);
   ::setenv("TANDEM_LOG_STATS_INTERVAL", "-1", 1);
   CHECK(StatsLogInterval() == 5);
+  ::setenv("TANDEM_LOG_STATS_INTERVAL", "soon", 1);
+  CHECK(StatsLogInterval() == 5);
   ::unsetenv("TANDEM_LOG_STATS_INTERVAL");
   ::unsetenv("VLLM_LOG_STATS_INTERVAL");
 }
