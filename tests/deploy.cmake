@@ -2,6 +2,7 @@
 tandem_test(unit_deploy LABEL unit
   SRCS unit/deploy/cli/arguments_test.cc unit/deploy/cli/beat_watch_test.cc unit/deploy/cli/command_line_test.cc
        unit/deploy/cli/config_file_test.cc unit/deploy/cli/engine_layout_test.cc
+       unit/deploy/cli/environment_test.cc
        unit/deploy/cli/http_client_test.cc unit/deploy/cli/hub_cache_test.cc
        unit/deploy/cli/hub_name_test.cc
        unit/deploy/cli/restart_policy_test.cc unit/deploy/cli/serve_command_line_test.cc

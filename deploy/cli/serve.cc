@@ -1,6 +1,7 @@
 #include "deploy/cli/serve.h"
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -17,6 +18,7 @@
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/engine_layout.h"
+#include "deploy/cli/environment.h"
 #include "deploy/cli/model_pull.h"
 #include "deploy/cli/serve_command_line.h"
 #include "deploy/cli/supervisor.h"
@@ -224,6 +226,17 @@ int CheckConfig(const EngineLayout& layout, ServeCommandLine& line,
   return kExitOk;
 }
 
+// A variable that nothing reads is a warning, or an error where a flag asks for that.
+Status CheckEnvironment(ServeCommandLine* line) {
+  std::vector<Flag> flags = ServeFlagTable(line->own);
+  for (const Flag& flag : PairFlags(line->frontend, line->engine)) flags.push_back(flag);
+  std::string warning = UnreadVariablesWarning(UnreadVariables(environ, flags));
+  if (warning.empty()) return OkStatus();
+  if (line->own.fail_on_environ_validation) return InvalidArgumentError(std::move(warning));
+  line->warnings.push_back(std::move(warning));
+  return OkStatus();
+}
+
 }  // namespace
 
 int RunServe(const std::vector<std::string>& args) {
@@ -238,6 +251,9 @@ int RunServe(const std::vector<std::string>& args) {
   // starts.
   StatusOr<ServeCommandLine> line = ParseServeCommandLine(args, PullModelByName);
   if (!line.ok()) return Refuse(line.status(), kExitBadFlags);
+  if (const Status status = CheckEnvironment(&*line); !status.ok()) {
+    return Refuse(status, kExitBadFlags);
+  }
   const FrontendConfig& frontend_config = line->frontend;
   const std::vector<Flag> frontend_flags = FrontendFlags(line->frontend);
   const StatusOr<EngineLayout> layout = LayoutOf(*line);

@@ -145,6 +145,7 @@ std::vector<Flag> ServeFlagTable(ServeFlags& c) {
       {"decode", &c.decode, "Engines that go on where those of --prefill end", {.min = 1, .max = 512}},
       {"data-parallel-external-lb", &c.external_lb, "One engine and its frontend, of several that something else balances; so does --data-parallel-rank", {.short_name = "dpe"}},
       {"data-parallel-hybrid-lb", &c.hybrid_lb, "The engines of this host and their frontend, of several hosts that something else balances", {.short_name = "dph"}},
+      {"fail-on-environ-validation", &c.fail_on_environ_validation, "Refuse to start where the environment has TANDEM_ or VLLM_ variables that nothing reads, which otherwise is a warning"},
   };
 }
 // clang-format on

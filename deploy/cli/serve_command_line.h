@@ -29,6 +29,7 @@ struct ServeFlags {
   int64_t decode = 0;
   bool external_lb = false;
   bool hybrid_lb = false;
+  bool fail_on_environ_validation = false;
 };
 
 std::vector<Flag> ServeFlagTable(ServeFlags& flags);

@@ -131,7 +131,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"engram-config", kValue, "{}", "models with n-gram memories are not served"},
       {"eplb-config", kValue, "{}", kOneDevice},
       {"expert-placement-strategy", kValue, "linear", kOneDevice},
-      {"fail-on-environ-validation", kSwitch, "*", "only the variables in docs/user/flags.md are read"},
       {"fault-tolerance-config", kValue, "{}", "see --max-engine-restarts-per-request and --resume-timeout"},
       {"fully-sharded-loras", kSwitch, "*", "adapters are not split"},
       {"gdn-prefill-backend", kValue, "auto", kOwnKernels},

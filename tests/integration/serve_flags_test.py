@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """`tandem serve` and its flags: a file of them, where values come from, what is refused, and lines about requests."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -65,6 +66,15 @@ class CheckConfig(unittest.TestCase):
                     self.assertEqual(done[0], code, done)
                     self.assertIn(reason, done[2])
                     self.assertEqual(done[1], "")
+
+    def test_variables_that_nothing_reads_are_named(self):
+        environment = {**os.environ, "VLLM_KEEP_ALIVE_ON_ENGINE_DEATH": "1", "VLLM_MAX_N_SEQUENCES": "9"}
+        words = [bin_dir() / "tandem", "serve", MODEL, "--check-config"]
+        for flag, code in ((), 0), (("--fail-on-environ-validation",), 2):
+            run = subprocess.run([*words, *flag], env=environment, capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(run.returncode, code, run.stderr)
+            self.assertRegex(run.stderr, "environment: .*VLLM_KEEP_ALIVE_ON_ENGINE_DEATH.* no effect")
+            self.assertNotIn("VLLM_MAX_N_SEQUENCES", run.stderr)
 
 
 class Requests(unittest.TestCase):
