@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Processes that hang. An engine whose executor hangs is ended by its own watcher, a process without a sign of life by
-`tandem serve`; the next one serves. The request that makes its engine hang each time is refused in the end, the others
-go on. A step that only takes long is no hang."""
+"""Processes that hang, and devices that fail. An engine whose executor hangs is ended by its own watcher, a process without a
+sign of life by `tandem serve`, and one whose executor returns an error ends itself; the next one serves. The request that
+is the cause each time is refused in the end, the others go on. A step that only takes long is no hang."""
 import json
 import os
 import pathlib
@@ -13,11 +13,13 @@ import unittest
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "support"))
+from mixed_load import Answer
 from pair import Pair, bin_dir, wait_for
 
 MODEL = TESTS / "golden" / "api" / "model"
-HANGS_IN_SUBMIT, HANGS_IN_COLLECT, COMPUTES_LONG = 77, 78, 79
+HANGS_IN_SUBMIT, HANGS_IN_COLLECT, COMPUTES_LONG, FAILS_IN_SUBMIT, FAILS_IN_COLLECT = 77, 78, 79, 80, 81
 FLAGS = ("--served-model-name", "m", "--max-model-len", "256", "--execute-model-timeout-seconds")
+NUM_CHOICES = 7  # of the requests beside a failing device
 SILENCE = "has given no sign of life for 1 s: killing it"
 
 
@@ -95,6 +97,43 @@ class Supervised(Watchdog):
         self.assertEqual(self.server.get("/health")[0], 200)
         self.assertEqual(self.server.pid_of("tandem-engine-core"), engine)
         self.assertNotIn("sign of life", self.server.log)
+
+
+class DeviceErrors(Watchdog):
+    """The executor returns an error, as that of a device that has failed; requests of every form go on with the next engine."""
+    test_an_executor_that_hangs_in_submit = test_an_executor_that_hangs_in_collect = None
+
+    def check(self, token, call):
+        long = {"model": "m", "prompt": [1, 2, 3, 4], "max_tokens": 200, "ignore_eos": True, "return_token_ids": True}
+        # In all NUM_CHOICES choices.
+        bodies = [long, {**long, "stream": True}, {**long, "n": 3, "seed": 5, "temperature": 1},
+                  {**long, "stream": True, "n": 2, "stop": ["\u20ac\u20ac"]}]
+        undisturbed = [Answer(self.server, "/v1/completions", body).wait() for body in bodies]
+        # Held until all are there: they share the steps before the one that fails.
+        engine = self.server.pid_of("tandem-engine-core")
+        os.kill(engine, signal.SIGSTOP)
+        cause = Answer(self.server, "/v1/completions", {**long, "prompt": [4, 5, token]})
+        beside = [Answer(self.server, "/v1/completions", body) for body in bodies]
+        wait_for(lambda: self.server.total("vllm:num_requests_waiting") == 1 + NUM_CHOICES, "all are sent")
+        os.kill(engine, signal.SIGCONT)
+        cause.wait()
+        self.assertEqual(cause.status, 500, cause.result)
+        self.assertEqual([answer.wait() for answer in beside], undisturbed)
+        self.assertEqual({answer.status for answer in beside}, {200})
+        # Its first run, the next, and the one in which it was alone.
+        lost = f"the executor is lost: INTERNAL: the device has failed in {call}"
+        self.assertEqual(self.server.log.count(lost), 3, self.server.log)
+        wait_for(lambda: self.server.log.count("engine core exited with status 1") == 3, "the supervisor notices")
+        wait_for(lambda: self.server.get("/health")[0] == 200, "healthy again")
+        self.assertEqual(self.ask([1, 2, 3])[0], 200)
+        self.assertEqual(self.server.total("tandem:engine_restarts_total"), 3)
+        self.assertGreaterEqual(self.server.total("tandem:requests_resumed_total", outcome="resumed"), 2 * NUM_CHOICES)
+
+    def test_a_device_that_fails_in_submit(self):
+        self.check(FAILS_IN_SUBMIT, "Submit")
+
+    def test_a_device_that_fails_in_collect(self):
+        self.check(FAILS_IN_COLLECT, "Collect")
 
 
 class Stopped(unittest.TestCase):

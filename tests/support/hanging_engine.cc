@@ -1,6 +1,7 @@
-// An engine core without a model whose executor can be made to hang, for tests of what the pair
-// does then: a prompt that ends in token 77 hangs in Submit, in 78 in Collect, as a device would;
-// one that ends in 79 computes for kLongSeconds, as a long prefill does.
+// An engine core without a model whose executor can be made to hang or to fail, for tests of what
+// the pair does then: a prompt that ends in token 77 hangs in Submit, in 78 in Collect, as a device
+// would; one that ends in 79 computes for kLongSeconds, as a long prefill does; after 80 and 81 the
+// device fails in the kFailingStep-th step, in Submit and in Collect.
 // The loop, the watcher, the wire and the flags are those of tandem-engine-core; tokens are the
 // simulator's.
 
@@ -29,6 +30,8 @@ namespace tandem {
 namespace {
 
 constexpr TokenId kHangsInSubmit = 77, kHangsInCollect = 78, kComputesLong = 79;
+constexpr TokenId kFailsInSubmit = 80, kFailsInCollect = 81;
+constexpr int kFailingStep = 5;
 constexpr double kLongSeconds = 3;
 constexpr int kLost = 1, kBadStart = 2;
 
@@ -54,17 +57,22 @@ class HangingExecutor final : public Executor {
       if (last == kHangsInSubmit) Hang();
       if (last == kHangsInCollect) hangs_in_collect_ = true;
       if (last == kComputesLong) Compute(kLongSeconds);
+      if (last == kFailsInSubmit) submits_left_ = kFailingStep;
+      if (last == kFailsInCollect) collects_left_ = kFailingStep;
     }
+    if (--submits_left_ == 0) return InternalError("the device has failed in Submit");
     return executor_.Submit(step);
   }
   Status Collect(ModelOutput* result) override {
     if (hangs_in_collect_) Hang();
+    if (--collects_left_ == 0) return InternalError("the device has failed in Collect");
     return executor_.Collect(result);
   }
 
  private:
   SimExecutor executor_;
   bool hangs_in_collect_ = false;
+  int64_t submits_left_ = 0, collects_left_ = 0;  // below 1: it does not fail
 };
 
 int Fail(const Status& status) {
