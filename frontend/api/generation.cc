@@ -259,6 +259,13 @@ Awaitable<void> Generation::WaitForEnd() {
 
 Status Generation::Expired(ExpiryStage stage) {
   context_->metrics->frontend().requests_expired[stage].Increment();
+  if (stage == ExpiryStage::kQueue) {  // one that has begun is finished
+    for (const auto& choice : choices_) {
+      LogEvent(log_level_, __FILE__, __LINE__, "request expired")
+          .Add("id", choice->id)
+          .Add("prompt_tokens", choice->num_prompt_tokens);
+    }
+  }
   return Status(StatusCode::kDeadlineExceeded,
                 "the request's time was over before its first token");
 }

@@ -4,6 +4,7 @@ tokens, some of them slowly; where nothing may come at all it is stopped."""
 import http.client
 import json
 import pathlib
+import re
 import signal
 import sys
 import threading
@@ -43,6 +44,8 @@ class Deadlines(unittest.TestCase):
             status, _, text = ask(server, "/v1/messages", CHAT, **{"X-Request-Timeout": "0.2"})
             self.assertEqual((status, json.loads(text)["type"]), (504, "error"))
             self.assertEqual(server.total("tandem:requests_expired_total", stage="queue"), 3)
+            wait_for(lambda: len(re.findall(r"request expired id=\S+ prompt_tokens=\d+\n", server.log)) == 4,
+                     "a line for each choice")
             server.engine.send_signal(signal.SIGCONT)
             wait_for(lambda: sum(map(len, server.received(1))) == 4, "the engine got the aborts")
             self.assertEqual(ask(server, "/v1/completions", {**COMPLETION, "max_tokens": 2})[0], 200)
