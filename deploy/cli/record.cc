@@ -123,7 +123,9 @@ Status WriteFile(std::string ring, const std::string& path) {
   const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
   if (!fd) return ErrnoError(errno, "make " + path);
   const int error = FlightRing::WriteRing(ring.data(), fd.get(), "tandem record");
-  return error == 0 ? OkStatus() : ErrnoError(error, "write " + path);
+  if (error == 0) return OkStatus();
+  unlink(path.c_str());  // a part is of no use, and would be in the way of the next try
+  return ErrnoError(error, "write " + path);
 }
 
 }  // namespace

@@ -115,6 +115,11 @@ class FlightRecorder(unittest.TestCase):
             server.engines[0].send_signal(signal.SIGSTOP)  # as one that hangs
             path = server.root / "copy.flight"
             words = [bin_dir() / "tandem", "record", "--pid", str(server.engines[0].pid), "--out", path]
+            # A limit on files is like a full disk; Python ignores its signal.
+            cut = subprocess.run(["prlimit", "--fsize=65536", *words], capture_output=True, text=True, timeout=pair.LIMIT,
+                                 restore_signals=False)
+            self.assertEqual((cut.returncode, path.exists()), (1, False), cut.stderr)
+            self.assertIn("File too large", cut.stderr)
             done = subprocess.run(words, capture_output=True, text=True, timeout=pair.LIMIT)
             self.assertEqual((done.returncode, done.stdout.strip()), (0, str(path)), done.stderr)
             self.assertEqual(stat.S_IMODE(path.stat().st_mode), 0o600)
