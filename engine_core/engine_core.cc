@@ -18,6 +18,7 @@
 #include "engine_core/watchdog.h"
 #include "proto_msgpack/choices.h"
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/engine_end.h"
 #include "proto_msgpack/multimodal.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -66,6 +67,12 @@ Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limit
         "without chunked prefill max_num_batched_tokens must be at least max_model_len");
   }
   return OkStatus();
+}
+
+void AddEnd(int32_t client_index, const RequestId& request_id, ClientOutputs* outputs) {
+  wire::EngineCoreOutput& record = outputs->AddOutput(client_index, request_id);
+  record.finish_reason = wire::FinishReason::kAbort;
+  record.stop_reason = std::string(wire::kEngineEnds);
 }
 
 wire::EngineCoreError ToError(const Status& status) {
@@ -239,11 +246,12 @@ void EngineCore::OnOne(wire::EngineCoreRequest request, const Images& images) {
     return;
   }
   const RequestId id = request.request_id;
-  if (shutting_down() || request.abort_immediately) {
+  if (request.abort_immediately) {
     AddAbortRecord(client_index, id);
     outputs_.AddFinished(client_index, id);
     return;
   }
+  if (shutting_down()) return AddEnd(client_index, id, &outputs_);
   if (const Request* same = scheduler_.Find(id);
       same != nullptr && same->wire.client_index == client_index) {
     LOG_WARNING << "frontend " << client_index << " sent request " << id << " again, dropped";
@@ -421,7 +429,9 @@ void EngineCore::EnforceShutdown() {
   const bool is_stuck = is_paused() || scheduler_.pending_work() != Work::kRequests;
   if (out_of_time) scheduler_.SendHeldOutputs(&outputs_);
   if (scheduler_.num_requests() > 0 && (out_of_time || is_stuck)) {
-    AbortAllWithOutputs();
+    for (const FinishedRequest& aborted : scheduler_.AbortAll()) {
+      AddEnd(aborted.client_index, aborted.id, &outputs_);
+    }
   }
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "proto_msgpack/engine_end.h"
 
 namespace tandem {
 namespace {
@@ -129,6 +130,22 @@ void RunningRequests::Fail(const RequestId& request_id, const Status& status) {
   if (position != running_.end()) Remove(position)->OnError(status);
 }
 
+namespace {
+
+void UseNextId(RunningRequest* running) {
+  RequestId& id = running->request.request_id;
+  const RequestId own_id = running->num_resends == 0 ? id : OwnId(id);
+  id = own_id + kResendMark + std::to_string(++running->num_resends);
+}
+
+bool IsEngineEnd(const wire::EngineCoreOutput& output) {
+  const auto* const why = std::get_if<std::string>(&output.stop_reason);
+  return output.finish_reason == wire::FinishReason::kAbort && why != nullptr &&
+         *why == wire::kEngineEnds;
+}
+
+}  // namespace
+
 void RunningRequests::HandleOutput(const wire::EngineCoreOutput& output, double timestamp) {
   auto position = FindSent(output.request_id);
   if (position == running_.end()) return;  // aborted, or sent to an engine that has died since
@@ -141,6 +158,8 @@ void RunningRequests::HandleOutput(const wire::EngineCoreOutput& output, double 
   if (output.finish_reason == wire::FinishReason::kError) {
     return Remove(position)->OnError(InternalError("the engine failed on this request"));
   }
+  // It goes on after the engine's loss; what that one still reports of it is of another id.
+  if (position->second.is_kept && IsEngineEnd(output)) return UseNextId(&position->second);
   if (output.finished()) return Remove(position)->OnOutput(output, timestamp);
   RunningRequest& running = position->second;
   KeepOutput(&running, output.new_token_ids);
@@ -189,9 +208,7 @@ void RunningRequests::LeaveEngine(RunningRequest* running) {
   running->emitted.clear();
   request.own.num_prior_output_tokens =
       static_cast<int32_t>(request.prompt_token_ids.size() - running->num_prompt_tokens);
-  const RequestId own_id =
-      running->num_resends == 0 ? request.request_id : OwnId(request.request_id);
-  request.request_id = own_id + kResendMark + std::to_string(++running->num_resends);
+  UseNextId(running);
 }
 
 void RunningRequests::TakeBack(RunningRequest* running) {

@@ -71,6 +71,15 @@ class Signals(unittest.TestCase):
             self.assertEqual(pair.get("/health")[0], 200)
             self.assertEqual(pair.stop(), 0)
 
+    def test_requests_outlive_an_engine_that_is_ended_in_order(self):
+        with Server() as server:
+            undisturbed = Asking(server, LONG).wait()
+            asking = [Asking(server, LONG) for _ in range(3)]
+            wait_for(lambda: server.total("vllm:num_requests_running") == 3, "they run")
+            server.restart_engine(how=signal.SIGTERM)
+            self.assertEqual([each.wait() for each in asking], [undisturbed] * 3)
+            self.assertEqual(server.outcomes(), {"resumed": 3})
+
     def test_signals_to_the_command_end_no_process_that_only_starts(self):
         with Pair(wait=False) as pair:
             wait_for(lambda: children(pair.process.pid), "a process is started")

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/engine_end.h"
 #include "tests/simulation/sim_executor.h"
 
 #include <catch2/catch.hpp>
@@ -722,6 +723,10 @@ TEST_CASE("Shutdown at once: running and waiting requests are aborted with recor
   engine.Call(1, "is_sleeping");
   engine.Finish();
   CHECK(engine.CountEnds(wire::FinishReason::kAbort) == 6);
+  for (const wire::EngineCoreOutput& record : engine.records) {
+    CHECK((record.finished() ? std::get<std::string>(record.stop_reason) == wire::kEngineEnds
+                             : record.stop_reason == wire::StopReason()));
+  }
   REQUIRE(engine.replies.size() == 1);
   CHECK(engine.replies[0].failure_message == "Server shutting down");
   CHECK(engine.core->done());

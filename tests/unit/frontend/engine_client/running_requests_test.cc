@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "proto_msgpack/engine_end.h"
+
 #include <catch2/catch.hpp>
 
 namespace tandem {
@@ -251,6 +253,26 @@ TEST_CASE("running_requests: sinks may abort others and take their own id again"
     setup.running.HandleOutput(setup.Output("a", {1}), 2);
     CHECK(again.calls == Calls{"output 1 2"});
   }
+}
+
+TEST_CASE("running_requests: what an engine that ends has aborted goes on after its loss") {
+  Setup setup;
+  Recorder kept, not_kept;
+  setup.Add("kept", 1, &kept);
+  setup.Add("not kept", 1, &not_kept, {}, /*can_resume=*/false);
+  setup.running.HandleOutput(setup.Output("kept", {7}), 1);
+  for (const char* id : {"kept", "not kept"}) {
+    wire::EngineCoreOutput end = setup.Output(id, {}, wire::FinishReason::kAbort);
+    end.stop_reason = std::string(wire::kEngineEnds);
+    setup.running.HandleOutput(end, 2);
+    setup.running.HandleFinished(id);
+  }
+  CHECK(kept.calls == Calls{"output 1 1"});
+  CHECK(not_kept.calls == Calls{"output 0 finished 2"});
+  CHECK(setup.running.RequestsOf(1) == std::vector<RequestId>{"kept"});
+  setup.running.LeaveEngine(&setup.Find("kept"));
+  setup.running.JoinEngine(&setup.Find("kept"), 0);
+  CHECK(setup.Find("kept").request.prompt_token_ids.size() == 4);
 }
 
 }  // namespace
