@@ -7,8 +7,8 @@
 namespace tandem {
 namespace {
 
-constexpr std::string_view kTurnEnds[] = {"<|eot_id|>",    "<|im_end|>",    "<|end|>",
-                                          "<end_of_turn>", "<|endoftext|>", "<|eom_id|>"};
+constexpr std::string_view kTurnEnds[] = {"<|eot_id|>",    "<|im_end|>", "<|end|>", "<end_of_turn>",
+                                          "<|endoftext|>", "<|eom_id|>", "<turn|>"};
 constexpr int64_t kControl = 3;  // of tokenizer.ggml.token_type
 
 }  // namespace

@@ -260,6 +260,60 @@ StatusOr<std::unique_ptr<TokenizerFile>> MakeByteLevelBpe(GgufVocabulary vocabul
   return file;
 }
 
+// A space in a merge is between its tokens, because blanks of tokens are ▁.
+StatusOr<std::vector<Bpe::Merge>> ReadCharacterMerges(const GgufMetadata& metadata) {
+  ASSIGN_OR_RETURN(const auto texts, metadata.Strings("tokenizer.ggml.merges"));
+  std::vector<Bpe::Merge> merges;
+  for (const std::string_view text : texts) {
+    const size_t blank = text.find(' ', 1);
+    if (blank == std::string_view::npos || FindInvalidUtf8(text) != std::string_view::npos) {
+      return InvalidArgumentError("tokenizer.ggml.merges: entry " + std::to_string(merges.size()) +
+                                  " must be two tokens in UTF-8");
+    }
+    merges.emplace_back(text.substr(0, blank), text.substr(blank + 1));
+  }
+  return merges;
+}
+
+// Gemma 4's: characters are merged, across words too. A run of newlines that is a token is found
+// before that, as an added token is: no merge need lead to it.
+StatusOr<std::unique_ptr<TokenizerFile>> MakeCharacterBpe(GgufVocabulary vocabulary,
+                                                          TokenizerConfig* config) {
+  constexpr const char* kBlank = "\u2581";
+  TokenList tokens;
+  BpeOptions options;
+  options.byte_level = false;
+  options.byte_fallback = options.fuse_unknown = true;
+  for (size_t i = 0; i < vocabulary.pieces.size(); ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const std::string& text = vocabulary.pieces[i].text;
+    if (vocabulary.pieces[i].type == SentencePiece::kUnknown) options.unknown_id = id;
+    if (!text.empty() && text.find_first_not_of('\n') == std::string::npos) {
+      config->added_tokens.push_back(
+          {.id = id, .content = text, .normalized = false, .special = false});
+    }
+    tokens.emplace_back(id, text);
+  }
+  ASSIGN_OR_RETURN(const auto merges, ReadCharacterMerges(vocabulary.metadata));
+  ASSIGN_OR_RETURN(Bpe bpe, Bpe::Create(Vocabulary(tokens), merges, std::move(options)));
+  auto file = std::make_unique<TokenizerFile>();
+  file->model = std::make_unique<Bpe>(std::move(bpe));
+  ASSIGN_OR_RETURN(file->normalizer,
+                   Normalizer::Create(
+                       {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", kBlank}}));
+  const json decoders =
+      json::array({{{"type", "Replace"}, {"pattern", {{"String", kBlank}}}, {"content", " "}},
+                   {{"type", "ByteFallback"}},
+                   {{"type", "Fuse"}}});
+  ASSIGN_OR_RETURN(file->decoder,
+                   TokenDecoder::Create({{"type", "Sequence"}, {"decoders", decoders}}));
+  file->added_tokens = config->added_tokens;
+  RETURN_IF_ERROR(
+      AddEnds(vocabulary, true, false, vocabulary.ids.bos, vocabulary.ids.eos, file.get()));
+  RETURN_IF_ERROR(FillVocabularies(tokens, file.get()));
+  return file;
+}
+
 StatusOr<std::unique_ptr<TokenizerFile>> MakeSentencePiece(GgufVocabulary vocabulary,
                                                            SentencePieceModel::Kind kind,
                                                            TokenizerConfig* config) {
@@ -339,6 +393,7 @@ struct KindRow {
   MakeKind make;
 };
 constexpr KindRow kKinds[] = {{"bert", MakeWordPiece},
+                              {"gemma4", MakeCharacterBpe},
                               {"gpt2", MakeByteLevelBpe},
                               {"llama", MakeSentencePieceBpe},
                               {"t5", MakeUnigram}};

@@ -177,9 +177,9 @@ TEST_CASE("GGUF: which path is such a model") {
 }
 
 TEST_CASE("GGUF: the tokens that end an output") {
-  const auto end_tokens = [](GgufBytes bytes) {
+  const auto end_tokens = [](GgufBytes bytes, const std::string& turn_end = "<end_of_turn>") {
     const TempFolder folder;
-    bytes.Strings("tokenizer.ggml.tokens", {"a", "</s>", "<end_of_turn>", "<|im_end|>"});
+    bytes.Strings("tokenizer.ggml.tokens", {"a", "</s>", turn_end, "<|im_end|>"});
     bytes.Integers("tokenizer.ggml.token_type", {1, 3, 3, 1});
     folder.Write("a.gguf", bytes.Build());
     const auto file = GgufFile::Open(folder.PathOf("a.gguf"));
@@ -190,6 +190,7 @@ TEST_CASE("GGUF: the tokens that end an output") {
   CHECK(*end_tokens(GgufBytes().Integer(eos, 1)) == std::vector<TokenId>{1, 2});
   CHECK(*end_tokens(GgufBytes().Integer(eos, 1).Integer(eot, 0)) == std::vector<TokenId>{1, 0});
   CHECK(*end_tokens(GgufBytes().Integer(eot, 1).Integer(eos, 1)) == std::vector<TokenId>{1});
+  CHECK(*end_tokens(GgufBytes().Integer(eos, 0), "<turn|>") == std::vector<TokenId>{0, 2});
   CHECK_THAT(end_tokens(GgufBytes().Integer(eos, 4)).status().message(),
              Contains("tokenizer.ggml.eos_token_id is 4, there are 4 tokens"));
 }

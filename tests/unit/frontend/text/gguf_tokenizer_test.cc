@@ -92,6 +92,32 @@ TEST_CASE("GGUF tokenizer: SentencePiece by its scores") {
   CHECK((*Load(Pieces("llama")))->Decode(Ids{1, 6, 5, 8, 6}, true) == "ab\n a");
 }
 
+// Two newlines are a token that no merge makes; c has no token, but its byte has.
+GgufBytes Characters(const std::vector<std::string>& merges) {
+  return Tokens("gemma4",
+                {"<unk>", "<bos>", "<eos>", "\u2581", "a", "b", "\u2581a", "ab", "\n", "\n\n",
+                 "<0x63>", "<tool>"},
+                {2, 3, 3, 1, 1, 1, 1, 1, 1, 1, 6, 4})
+      .Strings("tokenizer.ggml.merges", merges)
+      .Integer("tokenizer.ggml.bos_token_id", 1);
+}
+
+TEST_CASE("GGUF tokenizer: BPE of characters, and newlines apart") {
+  const auto plain = [] { return Characters({"\u2581 a", "a b"}); };
+  CHECK(Encode(plain(), " a ab") == Ids{6, 6, 5});
+  CHECK(Encode(plain(), "ab", true) == Ids{1, 7});
+  CHECK(Encode(plain(), "b\n\nab") == Ids{5, 9, 7});
+  CHECK(Encode(plain(), "\n\n\n") == Ids{9, 8});
+  CHECK(Encode(plain(), "<0x63>") == Ids{0});
+  CHECK(Encode(plain(), "c<tool>") == Ids{10, 11});
+  CHECK(Encode(plain(), "zz") == Ids{0});
+  const auto tokenizer = Load(plain());
+  REQUIRE(tokenizer.ok());
+  CHECK((*tokenizer)->Decode(Ids{6, 6, 5, 9, 10, 11}, true) == " a ab\n\nc<tool>");
+  CHECK_THAT(RefusalOf(Characters({"ab"})), Contains("tokenizer.ggml.merges: entry 0"));
+  CHECK_FALSE(Load(Characters({"a q"})).ok());
+}
+
 TEST_CASE("GGUF tokenizer: WordPiece, whose words are marked") {
   const GgufBytes bytes =
       Tokens("bert", {"[CLS]", "[SEP]", "[UNK]", "\u2581play", "ing"}, {3, 3, 3, 1, 1})
@@ -103,8 +129,9 @@ TEST_CASE("GGUF tokenizer: WordPiece, whose words are marked") {
 
 TEST_CASE("GGUF tokenizer: what is malformed or unknown is refused by name") {
   CHECK_THAT(RefusalOf(GgufBytes().String("a", "b")), Contains("tokenizer.ggml.model \"\""));
-  CHECK_THAT(RefusalOf(Tokens("rwkv", {"a"}, {1})),
-             Contains("tokenizer.ggml.model \"rwkv\" is not supported; supported: bert, gpt2"));
+  CHECK_THAT(
+      RefusalOf(Tokens("rwkv", {"a"}, {1})),
+      Contains("tokenizer.ggml.model \"rwkv\" is not supported; supported: bert, gemma4, gpt2"));
   CHECK_THAT(RefusalOf(Tokens("llama", {}, {})), Contains("tokenizer.ggml.tokens must be"));
   CHECK_THAT(RefusalOf(Tokens("llama", {"a", "b"}, {1})), Contains("each of the 2 tokens"));
   CHECK_THAT(RefusalOf(Tokens("llama", {"\xFF"}, {1})), Contains("token 0 is not UTF-8"));
