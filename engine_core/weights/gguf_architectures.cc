@@ -115,6 +115,14 @@ constexpr GgufModuleName kPostAttentionNorm[] = {
     {"post_attention_layernorm", "post_attention_norm"},
 };
 
+// Those of its index.
+constexpr GgufModuleName kDeepseek32Names[] = {
+    {"self_attn.indexer.wq_b", "indexer.attn_q_b"},
+    {"self_attn.indexer.wk", "indexer.attn_k"},
+    {"self_attn.indexer.weights_proj", "indexer.proj"},
+    {"self_attn.indexer.k_norm", "indexer.k_norm"},
+};
+
 constexpr GgufModuleName kFalconH1Names[] = {
     {"pre_ff_layernorm.weight", "ffn_norm"},
 };
@@ -267,6 +275,13 @@ constexpr GgufArchitecture kArchitectures[] = {
      .hf_name = "DeepseekV2ForCausalLM",
      .hf_mixture = "DeepseekV2ForCausalLM",
      .hf_biased_mixture = "DeepseekV3ForCausalLM",
+     .has_latents = true,
+     .keys = kRoutedKeys,
+     .config = kRoutedConfig},
+    {.name = "deepseek32",
+     .hf_name = "DeepseekV32ForCausalLM",
+     .hf_mixture = "DeepseekV32ForCausalLM",
+     .layer_names = kDeepseek32Names,
      .has_latents = true,
      .keys = kRoutedKeys,
      .config = kRoutedConfig},

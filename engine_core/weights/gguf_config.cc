@@ -191,14 +191,17 @@ Status AddHeads(const GgufMetadata& metadata, const std::string& prefix, Json* c
   return OkStatus();
 }
 
-// The sizes of latent attention: a head's own, beside those of the one key-value head that files
-// have instead of them since keys and values are stored apart.
+// The sizes of latent attention and of its index: a head's own, beside those of the one key-value
+// head that files have instead of them since keys and values are stored apart.
 Status AddLatents(const GgufMetadata& metadata, const std::string& prefix, Json* config) {
   constexpr GgufKey kLatentKeys[] = {{"attention.q_lora_rank", "q_lora_rank"},
                                      {"attention.kv_lora_rank", "kv_lora_rank"},
                                      {"attention.value_length", "v_head_dim"},
                                      {"attention.value_length_mla", "v_head_dim"},
-                                     {"rope.dimension_count", "qk_rope_head_dim"}};
+                                     {"rope.dimension_count", "qk_rope_head_dim"},
+                                     {"attention.indexer.head_count", "index_n_heads"},
+                                     {"attention.indexer.key_length", "index_head_dim"},
+                                     {"attention.indexer.top_k", "index_topk"}};
   for (const GgufKey& row : kLatentKeys) {
     RETURN_IF_ERROR(CopyKey(metadata, prefix + std::string(row.gguf), row, config));
   }

@@ -85,20 +85,25 @@ const std::vector<Renaming> kNormsAfter = {{"post_attention_layernorm", "post_at
                                            {"pre_feedforward_layernorm", "ffn_norm"},
                                            {"post_feedforward_layernorm", "post_ffw_norm"}};
 
+const std::vector<Renaming> kLatents = {{"post_attention_layernorm", "ffn_norm"},
+                                        {"kv_a_proj_with_mqa", "attn_kv_a_mqa"},
+                                        {"mlp.gate.e_score_correction_bias", "exp_probs_b.bias"},
+                                        {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
+                                        {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
+                                        {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
+                                        {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
+                                        {"self_attn.q_a_layernorm", "attn_q_a_norm"},
+                                        {"self_attn.q_a_proj", "attn_q_a"},
+                                        {"self_attn.q_b_proj", "attn_q_b"},
+                                        {"self_attn.attn_kv_a_mqa", "attn_kv_a_mqa"},
+                                        {"self_attn.indexer.wq_b", "indexer.attn_q_b"},
+                                        {"self_attn.indexer.wk", "indexer.attn_k"},
+                                        {"self_attn.indexer.weights_proj", "indexer.proj"},
+                                        {"self_attn.indexer.k_norm", "indexer.k_norm"}};
+
 const std::vector<Twin> kTwins = {
-    {.folder = "deepseek_v2",
-     .architecture = "deepseek2",
-     .norms = {{"post_attention_layernorm", "ffn_norm"},
-               {"kv_a_proj_with_mqa", "attn_kv_a_mqa"},
-               {"mlp.shared_experts.gate_proj", "ffn_gate_shexp"},
-               {"mlp.shared_experts.up_proj", "ffn_up_shexp"},
-               {"mlp.shared_experts.down_proj", "ffn_down_shexp"},
-               {"self_attn.kv_a_layernorm", "attn_kv_a_norm"},
-               {"self_attn.q_a_layernorm", "attn_q_a_norm"},
-               {"self_attn.q_a_proj", "attn_q_a"},
-               {"self_attn.q_b_proj", "attn_q_b"},
-               {"self_attn.attn_kv_a_mqa", "attn_kv_a_mqa"}},
-     .tolerance = 1e-4},
+    {.folder = "deepseek_v2", .architecture = "deepseek2", .norms = kLatents, .tolerance = 1e-4},
+    {.folder = "deepseek_v32", .architecture = "deepseek32", .norms = kLatents, .tolerance = 1e-4},
     {.folder = "gemma", .architecture = "gemma", .adds_one_to_norms = true},
     {.folder = "gemma2", .architecture = "gemma2", .norms = kNormsAfter, .adds_one_to_norms = true},
     {.folder = "gemma3_text",
@@ -155,9 +160,9 @@ json WithoutOddities(json config) {
   return config;
 }
 
-void WriteLatentKeys(const json& config, GgufBytes* out) {
+void WriteLatentKeys(const json& config, const std::string& prefix, GgufBytes* out) {
   const uint32_t rank = config["kv_lora_rank"], pe = config["qk_rope_head_dim"];
-  const std::string prefix = "deepseek2.", heads = prefix + "attention.";
+  const std::string heads = prefix + "attention.";
   out->Integer(heads + "head_count", config["num_attention_heads"])
       .Integer(heads + "head_count_kv", 1)
       .Integer(heads + "q_lora_rank", config["q_lora_rank"])
@@ -174,7 +179,13 @@ void WriteLatentKeys(const json& config, GgufBytes* out) {
       .Integer(prefix + "expert_feed_forward_length", config["moe_intermediate_size"])
       .Integer(prefix + "expert_group_count", config["n_group"])
       .Integer(prefix + "expert_group_used_count", config["topk_group"])
-      .Float(prefix + "expert_weights_scale", config["routed_scaling_factor"]);
+      .Float(prefix + "expert_weights_scale", config["routed_scaling_factor"])
+      .Bool(prefix + "expert_weights_norm", config["norm_topk_prob"]);
+  if (config.contains("index_topk")) {
+    out->Integer(heads + "indexer.head_count", config["index_n_heads"])
+        .Integer(heads + "indexer.key_length", config["index_head_dim"])
+        .Integer(heads + "indexer.top_k", config["index_topk"]);
+  }
   const json& scaling = config["rope_scaling"];
   out->String(prefix + "rope.scaling.type", "yarn")
       .Float(prefix + "rope.scaling.factor", scaling["factor"])
@@ -235,7 +246,7 @@ void WriteKeys(const json& config, const std::string& architecture, GgufBytes* o
   WriteStateKeys(config, architecture, out);
   number("attention.layer_norm_rms_epsilon", "rms_norm_eps");
   number("rope.freq_base", "rope_theta");
-  if (architecture == "deepseek2") return WriteLatentKeys(config, out);
+  if (architecture.starts_with("deepseek")) return WriteLatentKeys(config, prefix, out);
   integer("attention.head_count", "num_attention_heads", "n_head");
   if (architecture != "lfm2") integer("attention.head_count_kv", "num_key_value_heads");
   integer("attention.key_length", "head_dim");
@@ -448,10 +459,25 @@ void WriteTensors(const std::map<std::string, Numbers>& tensors, GgufBytes* out)
   }
 }
 
+// The recorded folder of a model; empty: there is none.
+std::string FolderOf(const std::string& name) {
+  const auto goldens = WholeGoldens();
+  for (const std::string& root :
+       {std::string(TANDEM_GOLDEN_DIR) + "/models", goldens.value_or("") + "/models2",
+        goldens.value_or("") + "/models"}) {
+    if (std::filesystem::exists(root + "/" + name + "/goldens.json")) return root + "/" + name;
+  }
+  return "";
+}
+
 TEST_CASE("GGUF twins: the same logits as from the folder") {
   for (const Twin& twin : kTwins) {
     CAPTURE(twin.folder);
-    const std::string folder = TANDEM_GOLDEN_DIR "/models/" + twin.folder;
+    const std::string folder = FolderOf(twin.folder);
+    if (folder.empty()) {
+      WARN("skipped: " << twin.folder << " is in TANDEM_GOLDENS alone, which names no folder");
+      continue;
+    }
     const json config = WithoutOddities(json::parse(ReadText(folder + "/config.json")));
     const auto expected_config = ParseModelConfig(config.dump(), "");
     REQUIRE(expected_config.ok());
@@ -476,17 +502,6 @@ TEST_CASE("GGUF twins: the same logits as from the folder") {
       CHECK(MaxDifference(found[i], expected[i].data()) <= tolerance);
     }
   }
-}
-
-// The recorded folder that a file was made of; empty: none.
-std::string FolderOf(const std::string& name) {
-  const auto goldens = WholeGoldens();
-  for (const std::string& root :
-       {goldens.value_or("") + "/models2", goldens.value_or("") + "/models",
-        std::string(TANDEM_GOLDEN_DIR) + "/models"}) {
-    if (std::filesystem::exists(root + "/" + name + "/goldens.json")) return root + "/" + name;
-  }
-  return "";
 }
 
 TEST_CASE("GGUF twins: files that llama.cpp's converter made") {

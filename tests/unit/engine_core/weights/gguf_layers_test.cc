@@ -120,6 +120,27 @@ TEST_CASE("GGUF layers: Qwen3.5's states, whose key heads take turns") {
   CHECK(config->rotary_dim == 4);
 }
 
+TEST_CASE("GGUF layers: the index of sparse attention") {
+  Model model("deepseek32", 2);
+  model.Heads(2, 1)
+      .Key("attention.key_length_mla", 12)
+      .Key("attention.value_length_mla", 6)
+      .Key("attention.q_lora_rank", 8)
+      .Key("attention.kv_lora_rank", 10)
+      .Key("rope.dimension_count", 4)
+      .Key("attention.indexer.head_count", 3)
+      .Key("attention.indexer.key_length", 16)
+      .Key("attention.indexer.top_k", 5);
+  const auto config = model.Config();
+  INFO(config.status().ToString());
+  REQUIRE(config.ok());
+  CHECK(config->architecture == "DeepseekV32ForCausalLM");
+  CHECK(config->index.num_heads == 3);
+  CHECK(config->index.dim == 16);
+  CHECK(config->index.num_keys == 5);
+  CHECK_FALSE(config->index.is_interleaved);
+}
+
 TEST_CASE("GGUF layers: DeepSeek's latents and routing, and its class by the router's bias") {
   for (const bool has_bias : {false, true}) {
     Model model("deepseek2", 3);
