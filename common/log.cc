@@ -19,6 +19,7 @@
 #include "common/log_format.h"
 #include "common/log_json.h"
 #include "common/log_level.h"
+#include "common/log_state.h"
 #include "common/log_thread.h"
 #include "common/log_writer.h"
 #include "common/strings.h"
@@ -229,6 +230,10 @@ LogEvent& LogEvent::AddMs(std::string_view name, const std::optional<double>& se
 LogEvent& LogEvent::AddMsToJson(std::string_view name, double seconds) {
   return Append({name, Milliseconds(seconds), /*is_text=*/false, LogField::kOnlyJson});
 }
+
+bool LogIsJson() { return writes_json; }
+
+std::string_view LogProcessName() { return ProcessName(); }
 
 Status SetLogFormat(std::string_view format) {
   if (format != "text" && format != "json") {

@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """--log-format json: whatever clients send, each line of each process is one JSON object with the facts as members."""
 import json
+import os
 import pathlib
+import signal
 import socket
 import sys
 import unittest
@@ -25,11 +27,18 @@ class JsonLogs(unittest.TestCase):
                 while raw.recv(4096):
                     pass
             wait_for(lambda: server.log.count('"message":"request finished"') >= 8, "both processes have logged the ends")
+            # What a dying process writes from its signal handler is one, too.
+            os.kill(server.pid_of("tandem-engine-core"), signal.SIGSEGV)
+            server.wait_for_log("flight recording written: ")
+            wait_for(lambda: server.get("/health")[0] == 200, "the next engine serves")
             self.assertEqual(server.stop(), 0)
             lines = [json.loads(line) for line in server.log_path.read_bytes().decode().splitlines()]
             self.assertLessEqual({"tandem", "APIServer", "EngineCore"}, {line["processName"] for line in lines})
             for line in lines:
                 self.assertLessEqual({"asctime", "levelname", "name", "process", "message"}, set(line))
+            last = next(line for line in lines if line["message"].startswith("flight recording written: "))
+            self.assertEqual((last["levelname"], last["processName"]), ("FATAL", "EngineCore"))
+            self.assertRegex(last["asctime"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
             finished = [line for line in lines if line["message"] == "request finished" and
                         line["request_id"].startswith(("0_cmpl-abc", "1_cmpl-abc", "cmpl-abc"))]
             frontend = [line for line in finished if line["processName"] == "APIServer"]
