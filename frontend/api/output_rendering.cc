@@ -64,8 +64,8 @@ bool ReadScored(const Json& entry, TokenId vocab_size, TokenId* id, float* logpr
 }
 
 // Appends the logprobs of each token, with their texts.
-Status AppendLogprobs(const JsonDocument& logprobs, const char* field, const ApiContext& context,
-                      std::vector<PositionLogprobs>* out) {
+Status AppendLogprobs(const JsonDocument& logprobs, const char* field, const LogprobsStyle& style,
+                      const ApiContext& context, std::vector<PositionLogprobs>* out) {
   if (logprobs.is_null()) return OkStatus();
   Status wrong = Refuse(
       field, std::string(field) + ": logprobs must be as /inference/v1/generate returns them");
@@ -92,7 +92,7 @@ Status AppendLogprobs(const JsonDocument& logprobs, const char* field, const Api
       }
     }
     row.num_columns = static_cast<int32_t>(row.token_ids.size());
-    AppendPositionLogprobs(processor.tokenizer(), {.skip_special_tokens = false}, row, out);
+    AppendPositionLogprobs(processor.tokenizer(), style, row, out);
   }
   return OkStatus();
 }
@@ -219,7 +219,9 @@ class Derenderer {
           Write(source, choice, choice.finish_reason, 0, &processor, writer.get(), usage));
     }
     ASSIGN_OR_RETURN(Json chunk, FoldedEvents(text, state.role_sent));
-    if (chunk.is_null()) {
+    if (!chunk.is_null()) {
+      chunk["choices"].front()["index"] = source.generated->choices.front().index;
+    } else {
       const bool is_last = source.generated->choices.empty();
       chunk = EmptyChunk(call, is_last ? UsageJson(usage) : Json(nullptr));
     }
@@ -281,7 +283,8 @@ class Derenderer {
 
   Status WriteDelta(const Source& source, const GeneratedTokens::Choice& choice,
                     MessageDelta& delta, int index, ResponseWriter* writer, const Usage& usage) {
-    RETURN_IF_ERROR(AppendLogprobs(choice.logprobs, source.field, context_, &delta.logprobs));
+    RETURN_IF_ERROR(AppendLogprobs(choice.logprobs, source.field, prepared_.output.logprobs_style,
+                                   context_, &delta.logprobs));
     writer->WriteDelta(index, delta, usage);
     return OkStatus();
   }
@@ -340,14 +343,18 @@ StatusOr<std::string> DerenderedChat(std::string_view body, const RequestHeaders
   const auto call = MakeChatCompletion(context);
   RETURN_IF_ERROR(call->Parse(JsonDocument(std::move(original))));
   ASSIGN_OR_RETURN(PreparedRequest prepared, ProcessRequest(headers, context, call.get()));
-  if (is_plain) prepared.output.message = nullptr;
+  if (is_plain) {
+    prepared.output.message = nullptr;
+    prepared.output.logprobs_style.skip_special_tokens = false;
+  }
   Source source{&generated, request.stream ? "generate_chunk" : "generate_response", {}};
   const std::vector<int64_t>& prompt_ids =
       request.prompt_token_ids.empty() ? generated.prompt_token_ids : request.prompt_token_ids;
   ASSIGN_OR_RETURN(source.prompt_tail, CheckedIds(prompt_ids, "prompt_token_ids", context,
                                                   headers.context.max_model_len));
   Usage usage;
-  usage.prompt_tokens = request.prompt_tokens;
+  const auto num_prompt_ids = static_cast<int64_t>(prompt_ids.size());
+  usage.prompt_tokens = request.prompt_tokens.value_or(num_prompt_ids);
   Derenderer derenderer(context, headers.context.max_model_len, prepared);
   if (request.stream) {
     ASSIGN_OR_RETURN(const Json event,
@@ -375,7 +382,10 @@ StatusOr<std::string> DerenderedCompletion(std::string_view body, const RequestH
   }
   const auto call = MakeCompletion(context);
   RETURN_IF_ERROR(call->Parse(JsonDocument(std::move(original))));
-  ASSIGN_OR_RETURN(const PreparedRequest prepared, ProcessRequest(headers, context, call.get()));
+  ASSIGN_OR_RETURN(PreparedRequest prepared, ProcessRequest(headers, context, call.get()));
+  if (request.completion_request.is_null()) {
+    prepared.output.logprobs_style.skip_special_tokens = false;
+  }
   if (prepared.processed.requests.size() != num_prompts) {
     return Refuse("generate_responses", "generate_responses has " + std::to_string(num_prompts) +
                                             " responses, the completion request " +
@@ -395,8 +405,10 @@ StatusOr<std::string> DerenderedCompletion(std::string_view body, const RequestH
     if (source.prompt_tail.empty() && !request.completion_request.is_null()) {
       source.prompt_tail = prepared.processed.requests[i].prompt_token_ids;
     }
+    usage.prompt_tokens += request.prompt_tokens.empty()
+                               ? static_cast<int64_t>(source.prompt_tail.size())
+                               : request.prompt_tokens[i];
     sources.push_back(std::move(source));
-    if (!request.prompt_tokens.empty()) usage.prompt_tokens += request.prompt_tokens[i];
   }
   Derenderer derenderer(context, headers.context.max_model_len, prepared);
   StatusOr<Json> response = request.stream ? derenderer.RespondToEvent(*call, sources.front(),

@@ -13,6 +13,11 @@ Status Wrong(const char* what) { return InvalidArgumentError(std::string("must "
 StatusOr<GeneratedTokens::Choice> ReadChoice(const Json& value) {
   if (!value.is_object()) return Wrong("have choices that are objects");
   GeneratedTokens::Choice choice;
+  if (const Json* index = Find(value, "index")) {
+    if (!index->is_number_unsigned())
+      return Wrong("have choices whose index is a number from 0 on");
+    choice.index = index->get<int64_t>();
+  }
   if (const Json* ids = Find(value, "token_ids")) {
     Json list = *ids;
     if (!ReadValue(list, &choice.token_ids).empty()) {

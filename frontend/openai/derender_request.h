@@ -17,6 +17,7 @@ namespace tandem {
 // One response of /inference/v1/generate.
 struct GeneratedTokens {
   struct Choice {
+    int64_t index = 0;
     std::vector<int64_t> token_ids;
     std::optional<std::string> finish_reason;  // absent: a whole choice has stopped
     wire::StopReason stop_reason;
@@ -46,7 +47,7 @@ struct DerenderEvent {
 struct DerenderChatRequest : DerenderEvent {
   std::optional<std::string> model;
   std::optional<GeneratedTokens> generate_response;
-  int64_t prompt_tokens = 0;
+  std::optional<int64_t> prompt_tokens;  // absent: their number
   std::vector<int64_t> prompt_token_ids;
   JsonDocument chat_request;  // object or null
 };

@@ -146,6 +146,42 @@ class Rendering(unittest.TestCase):
             self.assertEqual(sorted(entry), ["logprob", "rank", "token_id", "top_logprobs"])
             self.assertEqual((entry["token_id"], entry["top_logprobs"][0]["token_id"]), (token, token))
 
+    def test_logprobs_get_the_texts_that_the_chat_gives_them(self):
+        for fields in ({}, {"skip_special_tokens": False}, {"return_tokens_as_token_ids": True}):
+            with self.subTest(fields):
+                body = {**CHAT, "logprobs": True, "top_logprobs": 2, "seed": 1, **fields}
+                self.server.reply(ANSWER + "Rain.<|im_end|>")
+                whole = self.ask("/v1/chat/completions", body)
+                _, pieces = self.chat_in_pieces(body, [ANSWER + "Rain.<|im_end|>"])
+                self.assertEqual([entry["token"] for entry in pieces["choices"][0]["logprobs"]["content"]],
+                                 [entry["token"] for entry in whole["choices"][0]["logprobs"]["content"]])
+
+    def test_a_prompt_is_counted_by_its_tokens(self):
+        rendered = self.ask("/v1/completions/render", {"prompt": "Once upon", "max_tokens": 2})[0]
+        self.server.reply(" a time")
+        generated = self.ask("/inference/v1/generate", rendered)
+        ids = rendered["token_ids"]
+        for path, body, seven in (("/v1/chat/completions/derender", {"generate_response": generated, "prompt_token_ids": ids}, 7),
+                                  ("/v1/completions/derender", {"generate_responses": [generated], "prompt_token_ids": [ids]}, [7])):
+            self.assertEqual(self.ask(path, body)["usage"]["prompt_tokens"], len(ids))
+            self.assertEqual(self.ask(path, {**body, "prompt_tokens": seven})["usage"]["prompt_tokens"], 7)
+
+    def test_choices_of_a_stream_stay_apart(self):
+        body = {**CHAT, "n": 2, "temperature": 0.5, "seed": 3}
+        rendered = self.ask("/v1/chat/completions/render", body)
+        self.server.reply(ANSWER + "Rain.", ANSWER + "Sun.")
+        states, texts = {}, {}
+        for event in self.events("/inference/v1/generate", rendered):
+            for choice in event["choices"]:
+                index = choice["index"]
+                answer = self.ask("/v1/chat/completions/derender", {
+                    "stream": True, "generate_chunk": event, "stream_state": states.get(index), "chat_request": body,
+                    "prompt_token_ids": rendered["token_ids"]})
+                states[index] = answer["stream_state"]
+                for written in answer["chunk"]["choices"]:
+                    texts[written["index"]] = texts.get(written["index"], "") + (written["delta"].get("content") or "")
+        self.assertEqual(sorted(texts.items()), [(0, "Rain."), (1, "Sun.")])
+
     def test_logprobs_get_their_texts(self):
         body = {**CHAT, "logprobs": True, "top_logprobs": 2, "max_completion_tokens": 4, "seed": 1}
         _, pieces = self.chat_in_pieces(body, [ANSWER + "Rain in Oslo."])
