@@ -52,6 +52,7 @@ Status CheckTool(const std::string& where, const Json& tool) {
                                "input_schema are");
   }
   RETURN_IF_ERROR(NeedText(where, tool, "name"));
+  if (tool["name"] == "") return WrongForm(where, "must have a name that is not empty");
   RETURN_IF_ERROR(NeedObject(where, tool, "input_schema"));
   const Json* description = Find(tool, "description");
   if (description && !description->is_string()) {

@@ -52,6 +52,21 @@ ApiError ToApiError(const Status& status) {
   return error;
 }
 
+Status InWordsOfBody(std::span<const FieldName> names, Status status) {
+  constexpr std::string_view kBody = "body.";
+  const auto without_body = [&](std::string_view name) {
+    return name.starts_with(kBody) ? name.substr(kBody.size()) : name;
+  };
+  for (const auto& [in_chat, in_body] : names) {
+    if (status.param() != in_chat) continue;
+    std::string message = status.message();
+    const std::string_view name = without_body(in_chat);
+    if (message.starts_with(name)) message.replace(0, name.size(), without_body(in_body));
+    return Status(status.code(), std::move(message)).WithParam(std::string(in_body));
+  }
+  return status;
+}
+
 std::string ErrorBody(const ApiError& error) {
   const Json body = {{"error",
                       {{"message", error.message},

@@ -6,6 +6,7 @@
 //   {"type": "error", "error": {"type": …, "message": …}}
 // The message of an internal error is replaced by general words. Pure functions; any thread.
 
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -27,6 +28,15 @@ std::string ErrorBody(const ApiError& error);
 Response ErrorResponse(const Status& status);
 std::string AnthropicErrorBody(const ApiError& error);
 Response AnthropicErrorResponse(const Status& status);
+
+// A field of a chat request, and its name in the body that became the request.
+struct FieldName {
+  std::string_view in_chat;
+  std::string_view in_body;
+};
+
+// The refusal of a chat request in the words of the body that became it.
+Status InWordsOfBody(std::span<const FieldName> names, Status status);
 
 // The response to a request that HTTP itself refuses (ServerOptions::error), in the form of the
 // path's API. An unknown path or method and a missing key look as vLLM's do.

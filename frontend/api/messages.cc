@@ -7,6 +7,7 @@
 #include "frontend/anthropic/messages_request.h"
 #include "frontend/api/chat_images.h"
 #include "frontend/api/content_blocks.h"
+#include "frontend/api/error.h"
 #include "frontend/api/message_events.h"
 #include "frontend/api/models.h"
 #include "frontend/api/render.h"
@@ -16,6 +17,16 @@ namespace tandem {
 namespace {
 
 // ---- Requests ----
+
+// A refusal of the chat request in the words of the body that it was made from.
+Status InMessagesWords(Status status) {
+  constexpr FieldName kNames[] = {{"max_completion_tokens", "max_tokens"},
+                                  {"stop", "stop_sequences"},
+                                  {"body.reasoning_effort", "body.output_config.effort"},
+                                  {"reasoning_effort", "output_config.effort"},
+                                  {"thinking_token_budget", "thinking.budget_tokens"}};
+  return InWordsOfBody(kNames, std::move(status));
+}
 
 StatusOr<ChatRequest> ParseAsChat(Json body, const InputProcessor& input_processor,
                                   bool needs_max_tokens) {
@@ -27,8 +38,9 @@ StatusOr<ChatRequest> ParseAsChat(Json body, const InputProcessor& input_process
   }
   ASSIGN_OR_RETURN(Json body_of_chat,
                    ChatBodyOf(std::move(request), input_processor.template_traits()));
-  ASSIGN_OR_RETURN(ChatRequest chat, ParseChatRequest(std::move(body_of_chat)));
-  RETURN_IF_ERROR(input_processor.CheckImages(chat));
+  StatusOr<ChatRequest> chat = ParseChatRequest(std::move(body_of_chat));
+  if (!chat.ok()) return InMessagesWords(chat.status());
+  RETURN_IF_ERROR(input_processor.CheckImages(*chat));
   return chat;
 }
 
@@ -149,7 +161,9 @@ class MessageCall final : public GenerationCall {
   GenerationRequest& request() override { return request_; }
   const ChatRequest* chat() const override { return &request_; }
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
-    return input_processor_.Process(std::move(request_), context);
+    auto processed = input_processor_.Process(std::move(request_), context);
+    if (!processed.ok()) return InMessagesWords(processed.status());
+    return processed;
   }
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {
     if (input.stream) return std::make_unique<MessageStream>(std::move(input));

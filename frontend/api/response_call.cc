@@ -4,6 +4,8 @@
 #include <string_view>
 #include <utility>
 
+#include "frontend/api/error.h"
+
 namespace tandem {
 namespace {
 
@@ -15,24 +17,12 @@ Status InResponsesWords(const Status& status) {
   if (status.param() == "input_tokens" || status.param() == "input_text") {
     return FailedPreconditionError(status.message()).WithParam("input");
   }
-  constexpr std::pair<std::string_view, const char*> kFields[] = {
-      {"max_completion_tokens", "max_output_tokens"},
-      {"messages", "input"},
-      {"prompt", "input"},
-      {"reasoning_effort", "reasoning"},
-      {"body.reasoning_effort", "body.reasoning.effort"}};
-  const auto name = [](std::string_view param) {
-    return param.starts_with("body.") ? param.substr(5) : param;
-  };
-  for (const auto& [chat_field, field] : kFields) {
-    if (status.param() != chat_field) continue;
-    std::string message = status.message();
-    if (message.rfind(name(chat_field), 0) == 0) {
-      message.replace(0, name(chat_field).size(), name(field));
-    }
-    return Status(status.code(), std::move(message)).WithParam(field);
-  }
-  return status;
+  constexpr FieldName kNames[] = {{"max_completion_tokens", "max_output_tokens"},
+                                  {"messages", "input"},
+                                  {"prompt", "input"},
+                                  {"reasoning_effort", "reasoning"},
+                                  {"body.reasoning_effort", "body.reasoning.effort"}};
+  return InWordsOfBody(kNames, status);
 }
 
 }  // namespace
