@@ -81,6 +81,11 @@ std::optional<Response> Refusal(const ServerOptions& options, const ApiKeys& key
       !IsJson(request.Header("content-type"))) {
     return refuse(400, "Unsupported Media Type: Only 'application/json' is allowed");
   }
+  const std::string coding = ToLower(request.Header("content-encoding"));
+  if (has_body && !coding.empty() && coding != "identity") {
+    return refuse(400, "the body has the Content-Encoding '" + coding +
+                           "', but must be sent as it is, without one");
+  }
   const std::string expect = ToLower(request.Header("expect"));
   if (!expect.empty() && expect != "100-continue") {
     return refuse(417, "unknown expectation");

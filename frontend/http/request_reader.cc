@@ -64,6 +64,16 @@ std::string WrongHost(const http::request_header<>& head) {
   return "";
 }
 
+// RFC 9112, 6.1. Beast ignores other codings, so that the body would end elsewhere, or be taken
+// for what it is not.
+std::string WrongTransferCoding(const http::request_header<>& head) {
+  const auto num_fields = head.count(http::field::transfer_encoding);
+  if (num_fields == 0) return "";
+  const auto coding = head[http::field::transfer_encoding];
+  if (num_fields == 1 && ToLower({coding.data(), coding.size()}) == "chunked") return "";
+  return "the header field Transfer-Encoding must be chunked";
+}
+
 }  // namespace
 
 struct RequestReader::Beast {
@@ -119,7 +129,9 @@ RequestReader::Step RequestReader::CheckHead() {
   if (num_headers > limits_.num_headers) {
     return Fail(431, "more than " + std::to_string(limits_.num_headers) + " header fields");
   }
-  if (std::string wrong = WrongHost(message); !wrong.empty()) return Fail(400, std::move(wrong));
+  for (const auto check : {WrongHost, WrongTransferCoding}) {
+    if (std::string wrong = check(message); !wrong.empty()) return Fail(400, std::move(wrong));
+  }
   head_done_ = true;
   has_body_ = !beast_->parser.is_done();
   return Step::kHead;

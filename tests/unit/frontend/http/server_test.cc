@@ -207,6 +207,15 @@ TEST_CASE("a body that is not application/json is refused") {
   CHECK(client.Post("/echo", "{}").status == 200);  // the connection is still usable
 }
 
+TEST_CASE("a body that is packed is refused by the name of its coding") {
+  TestServer server(BasicRoutes());
+  Client client(server.port());
+  const Reply reply = client.Post("/echo", "{}", "Content-Encoding: gzip\r\n");
+  CHECK(reply.status == 400);
+  CHECK(reply.body.find("Content-Encoding 'gzip'") != std::string::npos);
+  CHECK(client.Post("/echo", "{}", "Content-Encoding: identity\r\n").status == 200);
+}
+
 TEST_CASE("guarded rows need one of the keys, open rows do not") {
   ServerOptions options;
   options.api_keys = {"first", "second"};
@@ -994,7 +1003,10 @@ TEST_CASE("requests that two parsers could read differently are refused") {
   for (const std::string_view head :
        {"Content-Length: 5\r\nTransfer-Encoding: chunked\r\n",
         "Content-Length: 5\r\nContent-Length: 6\r\n", "Content-Length: -1\r\n",
-        "Content-Length: 18446744073709551616\r\n", "Transfer-Encoding : chunked\r\n"}) {
+        "Content-Length: 18446744073709551616\r\n", "Transfer-Encoding : chunked\r\n",
+        "Transfer-Encoding: gzip\r\n", "Transfer-Encoding: gzip, chunked\r\n",
+        "Transfer-Encoding: chunked, chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n"}) {
     CAPTURE(head);
     Client client(server.port());
     const Reply reply =
