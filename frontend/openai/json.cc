@@ -33,7 +33,11 @@ class LimitedReader {
     if (object.size() >= limits_.max_object_keys) {
       return Refuse("an object has more than " + std::to_string(limits_.max_object_keys) + " keys");
     }
-    if (IsDuplicate(level, object, name)) return Refuse("an object has the same key twice");
+    if (IsDuplicate(level, object, name)) {
+      constexpr size_t kMaxShownBytes = 64;
+      return Refuse("an object has the same key twice: " +
+                    DumpJson(name.substr(0, kMaxShownBytes)));
+    }
     level.key = std::move(name);
     return true;
   }
