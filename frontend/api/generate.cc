@@ -28,8 +28,23 @@ Status Admitted(AdmissionGate::Refusal refusal, const ApiContext& context) {
   return RefusalStatus(refusal);
 }
 
-std::optional<int64_t> IntegerHeader(const HttpRequest& request, std::string_view name) {
-  return ParseNumber<int64_t>(request.Header(name));
+// nullopt: the header is not there.
+StatusOr<std::optional<int64_t>> ReadPriority(const HttpRequest& request) {
+  const std::string_view text = request.Header("x-vllm-priority");
+  if (text.empty()) return std::optional<int64_t>();
+  const std::optional<int64_t> priority = ParseNumber<int64_t>(text);
+  if (priority) return priority;
+  return InvalidArgumentError("X-Vllm-Priority is '" + std::string(text) +
+                              "', must be an integer of 64 bits");
+}
+
+// nullopt: the header is not there, or longer than an engine takes.
+StatusOr<std::optional<std::string>> ReadSession(const HttpRequest& request) {
+  constexpr size_t kMaxSessionBytes = 256;
+  const std::string_view session = request.Header("x-session-id");
+  if (session.empty() || session.size() > kMaxSessionBytes) return std::optional<std::string>();
+  if (FindInvalidUtf8(session) == session.npos) return std::optional(std::string(session));
+  return InvalidArgumentError("X-Session-Id must be UTF-8");
 }
 
 // The index of the engine that X-data-parallel-rank names; nullopt: it is not there.
@@ -90,14 +105,10 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
   headers.adapters = context.adapters;
   headers.client_salt = request.client_salt;
   headers.id_from_client = request.Header("x-request-id") == request.request_id;
-  headers.priority = IntegerHeader(request, "x-vllm-priority");
+  ASSIGN_OR_RETURN(headers.priority, ReadPriority(request));
   ASSIGN_OR_RETURN(headers.context.data_parallel_rank, ReadRank(request, *context.engine_client));
   ASSIGN_OR_RETURN(headers.timeout_s, TimeoutOf(request, context.options));
-  const std::string_view session = request.Header("x-session-id");
-  constexpr size_t kMaxSessionBytes = 256;
-  if (!session.empty() && session.size() <= kMaxSessionBytes) {
-    headers.context.session_id = std::string(session);
-  }
+  ASSIGN_OR_RETURN(headers.context.session_id, ReadSession(request));
   return headers;
 }
 
