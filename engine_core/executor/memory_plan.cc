@@ -28,7 +28,7 @@ double BitsOf(WeightFormat format, DType dtype, double stored_bits = 0) {
   return 8.0 * static_cast<double>(SizeOf(dtype));
 }
 
-// Sizes of a config may have any product; beyond 2^60 its value does not matter, nor does rounding.
+// Sizes of a config may have any product; beyond 2^60 neither its value nor rounding matters.
 int64_t ToBytes(double bytes) { return static_cast<int64_t>(std::min(bytes, 0x1p60)); }
 
 // Of what a recurrent layer has in the place of attention.
@@ -130,7 +130,7 @@ int64_t WeightBytes(const ModelConfig& config, const MemoryPlanInput& input) {
   return ToBytes(bits / 8);
 }
 
-// Cosines and sines of all positions.
+// Sines and cosines of positions.
 int64_t RopeBytes(const ModelConfig& config, int64_t max_model_len) {
   return ToBytes(static_cast<double>(max_model_len) * static_cast<double>(config.rotary_dim) *
                  sizeof(float));

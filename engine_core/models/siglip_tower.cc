@@ -54,7 +54,7 @@ std::string PrefixOf(const Weights& weights, std::initializer_list<const char*> 
   return *prefixes.begin();
 }
 
-// A window that is smaller than an image would hide a part of it from its own tokens.
+// A window smaller than an image would hide parts of it from its tokens.
 Status CheckWindows(const ModelConfig& config) {
   for (int64_t i = 0; i < config.num_layers; ++i) {
     if (config.WindowOf(i) == 0 || config.WindowOf(i) >= config.vision.tokens_per_image) continue;

@@ -17,7 +17,7 @@ const Json* Find(const Json& object, std::string_view key) {
   return it == object.end() || it->is_null() ? nullptr : &*it;
 }
 
-// The tools that may be called, as tags see them.
+// Tools that may be called, as tags see them.
 std::vector<TaggedTool> CallableTools(const ToolGrammarInput& in, StrictLevel level) {
   std::vector<TaggedTool> callable;
   for (const Json& tool : *in.tools) {
@@ -38,7 +38,7 @@ Json StructuralTag(Json format) {
   return {{"structural_tag", tag}};
 }
 
-// ---- The request's own constraint as part of a tag ----
+// ---- The request's own constraint in a tag ----
 
 Json OldTagsFormat(const Json& tag) {
   Json tags = Json::array();
@@ -81,9 +81,9 @@ Json OwnConstraint(const ToolGrammarInput& in) {
   return StructuralTag(HarmonyAnswerTag(OwnFormat(in.own)));
 }
 
-// ---- Calls as JSON, for formats without tags ----
+// ---- Calls as JSON, without tags ----
 
-// Definitions are looked up from the top of a schema, so those of all tools are moved there.
+// Definitions are looked up from a schema's top, so those of tools go there.
 Status HoistDefinitions(Json* parameters, Json* definitions) {
   if (!parameters->is_object()) return OkStatus();
   const auto own = parameters->find("$defs");

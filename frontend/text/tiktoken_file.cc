@@ -17,7 +17,7 @@ constexpr TokenId kMaxVocabSize = 1 << 24;
 
 // ---- Families ----
 
-// Runs of Han by themselves, words cut where a lower-case letter is followed by an upper-case one.
+// Runs of Han by themselves, words cut from a lower-case to an upper-case letter.
 // The original writes "but not Han" as an intersection of classes, which PCRE2 lacks.
 #define UPPER R"((?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]))"
 #define LOWER R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}]))"

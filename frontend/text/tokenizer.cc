@@ -28,7 +28,7 @@ struct Tokenizer::Parts {
   bool Has(TokenId id, uint8_t flag) const {
     return id >= 0 && static_cast<size_t>(id) < flags.size() && (flags[id] & flag) != 0;
   }
-  // at_start: the part begins where the whole text does.
+  // at_start: the part begins the text.
   Status EncodePart(std::string_view text, bool at_start, Pieces* pieces,
                     std::vector<TokenId>* ids) const;
 };

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What prompts of 1 MB cost everybody else's streams: gaps between events without and with them.
+"""What prompts of 1 MB cost other streams: gaps in them.
 
 Streams of a fixed pace run over a mock engine, alone and then beside a client that posts one long prompt after another.
 The prompts are cut to what fits (truncate_prompt_tokens), so each is tokenized whole; the mock engine ends them at once.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""--log-format json: whatever clients send, each line of each process is one JSON object with the facts as members."""
+"""--log-format json: whatever clients send, each process's lines are JSON objects with the facts as members."""
 import json
 import os
 import pathlib

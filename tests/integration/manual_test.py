@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Man pages and shell completion, as the build makes them: the tools that read them find no fault, and shells complete."""
+"""Man pages and shell completion, as the build makes them: tools that read them find no fault, and shells complete."""
 import json
 import os
 import pathlib

@@ -1,4 +1,4 @@
-// Two engines, one of which prefills for the other one.
+// Two engines, one of which prefills for the other.
 
 #include "engine_core/kv_transfer/tandem_connector.h"
 
