@@ -2,12 +2,12 @@
 
 #include <limits.h>
 #include <poll.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <cstdint>
 
+#include "common/clock.h"
 #include "common/log_state.h"
 #include "common/log_thread.h"
 #include "common/utf8.h"
@@ -61,9 +61,9 @@ class Line {
 
 // "2026-11-20T13:02:11.042Z", without the locks of gmtime.
 void PutTime(Line* line) {
-  timespec now = {};
-  clock_gettime(CLOCK_REALTIME, &now);
-  const std::chrono::sys_seconds time{std::chrono::seconds(now.tv_sec)};
+  const double now = SystemClock().Unix();
+  const auto whole = static_cast<int64_t>(now);
+  const std::chrono::sys_seconds time{std::chrono::seconds(whole)};
   const auto day = std::chrono::floor<std::chrono::days>(time);
   const std::chrono::year_month_day date(day);
   const std::chrono::hh_mm_ss clock(time - day);
@@ -79,7 +79,7 @@ void PutTime(Line* line) {
   line->Put(":");
   line->Put(clock.seconds().count(), 2);
   line->Put(".");
-  line->Put(now.tv_nsec / 1'000'000, 3);
+  line->Put(static_cast<int64_t>((now - static_cast<double>(whole)) * 1000), 3);
   line->Put("Z");
 }
 
