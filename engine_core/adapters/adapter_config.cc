@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -98,8 +99,9 @@ Status CheckRank(const std::string& key, const Json& value, int64_t max_rank) {
 }
 
 Status CheckAlpha(const std::string& key, const Json& value) {
-  if (value.is_number() && std::isfinite(value.get<double>())) return OkStatus();
-  return Refused(key, value, "must be a finite number");
+  constexpr double kMost = std::numeric_limits<float>::max();
+  if (value.is_number() && std::abs(value.get<double>()) <= kMost) return OkStatus();
+  return Refused(key, value, "must be a finite float32 number");
 }
 
 // A pattern as the plain name that it stands for: dots may be escaped, and a circumflex at its

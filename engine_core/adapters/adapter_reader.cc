@@ -35,6 +35,22 @@ std::optional<DType> DTypeOf(std::string_view name) {
   return std::nullopt;
 }
 
+// exponent: its bits in a number, which are all set in a NaN and in an infinity.
+template <class Word>
+bool HasNonFinite(const Tensor& x, Word exponent) {
+  const auto* words = static_cast<const Word*>(x.data);
+  Word found = 0;
+  for (int64_t i = 0; i < x.shape[0] * x.shape[1]; ++i) {
+    found |= static_cast<Word>((words[i] & exponent) == exponent);
+  }
+  return found != 0;
+}
+
+bool IsFinite(const Tensor& x) {
+  if (x.dtype == DType::kF32) return !HasNonFinite<uint32_t>(x, 0x7f800000);
+  return !HasNonFinite<uint16_t>(x, x.dtype == DType::kBf16 ? 0x7f80 : 0x7c00);
+}
+
 // Which half of a module's pair a tensor is.
 struct TensorKind {
   std::string_view module;
@@ -123,7 +139,10 @@ Status AdapterReader::Tensors::Check(const std::string& name, const Module& modu
   const int64_t k = is_embedding ? module.rows : module.columns;
   const int64_t n = is_embedding ? module.columns : module.rows;
   const auto check = [&](const char* half, const Tensor& x, int64_t rows, int64_t columns) {
-    if (x.shape[0] == rows && x.shape[1] == columns) return OkStatus();
+    if (x.shape[0] == rows && x.shape[1] == columns) {
+      if (IsFinite(x)) return OkStatus();
+      return InvalidArgumentError(name + "." + half + " has a number that is infinite or none");
+    }
     const std::vector<int64_t> got = {x.shape[0], x.shape[1]}, wanted = {rows, columns};
     return InvalidArgumentError(name + "." + half + " has shape " + ShapeText(got) +
                                 ", the model and the rank " + std::to_string(rank) + " need " +

@@ -106,6 +106,7 @@ TEST_CASE("adapter config: required keys, numbers in range, and text that is no 
            "{\"r\": \"8\", \"lora_alpha\": 1, " + rest + "}",
            "{\"r\": 8, \"lora_alpha\": \"16\", " + rest + "}",
            "{\"r\": 8, \"lora_alpha\": 1e999, " + rest + "}",
+           "{\"r\": 8, \"lora_alpha\": -1e39, " + rest + "}",
            std::string(100000, '['),
        }) {
     CAPTURE(text.substr(0, 100));

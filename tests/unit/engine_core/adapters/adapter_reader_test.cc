@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <string>
 #include <vector>
 
@@ -190,6 +191,20 @@ TEST_CASE("adapter reader: every kind of wrong tensor is refused by name") {
        }},
       {"more than one pair",
        [](Tensors& t) {
+      {"m.q_proj.lora_B has a number that is infinite or none",
+       [](Tensors& t) {
+         const float nan = std::numeric_limits<float>::quiet_NaN();
+         t[1].bytes.replace(t[1].bytes.size() - sizeof nan, sizeof nan,
+                            reinterpret_cast<const char*>(&nan), sizeof nan);
+       }},
+      {"m.q_proj.lora_A has a number that is infinite or none",  // in bfloat16
+       [](Tensors& t) {
+         t[0] = {t[0].name, {3, 4}, "BF16", std::string(22, '\0') + "\x80\xff"};
+       }},
+      {"m.q_proj.lora_A has a number that is infinite or none",  // in half precision
+       [](Tensors& t) {
+         t[0] = {t[0].name, {3, 4}, "F16", std::string(22, '\0') + std::string("\0\x7c", 2)};
+       }},
          t.push_back(RandomTensor("m.q_proj.lora_embedding_A", {3, 4}, 1));
        }},
       {"has no tensors", [](Tensors& t) { t.clear(); }},
