@@ -47,12 +47,6 @@ Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
         "--speculative-config: a drafter with heads over the model's states (eagle, eagle3, mtp, "
         "medusa) is not built for --tensor-parallel-size above 1; draft_model is");
   }
-  if (config.enable_lora && (ranks.pipeline > 1 || config.enable_expert_parallel)) {
-    return InvalidArgumentError(
-        std::string("--enable-lora: is not built for ") +
-        (ranks.pipeline > 1 ? "--pipeline-parallel-size above 1" : "--enable-expert-parallel") +
-        ", only for ranks that share each matrix");
-  }
   if (ranks.pipeline == 1) return OkStatus();
   const auto refuse = [](const char* name) {
     return InvalidArgumentError(std::string(name) +

@@ -213,6 +213,14 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
     const EngineConfig& config, const ModelConfig& model_config,
     const std::optional<DraftModelConfig>& draft_config, std::unique_ptr<Backend> backend,
     EngineSetup* setup, LoadedRunner* loaded, StartupLog* startup) {
+// Each rank checks all of an adapter, whose modules may be those of others. workers: null: there is
+// one rank.
+Status ShareModules(WorkerProcesses* workers, AdapterReader* reader) {
+  if (workers == nullptr) return OkStatus();
+  reader->AddModules(workers->modules());
+  return workers->ShareModules(reader->modules());
+}
+
   const int64_t bytes_per_block = KvBytesPerBlock(model_config, draft_config, *backend, *setup);
   if (setup->max_lora_rank > 0) {
     loaded->adapter_sites = std::make_unique<AdapterSites>();
@@ -276,10 +284,11 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
     // A device has its places for adapters by now.
     if (runner->backend().device().memory_is_host()) {
       other_bytes += loaded->adapter_reader->max_adapter_bytes() * setup->engine.max_cpu_loras *
-                     setup->ranks.num_ranks();
+                     setup->ranks.tensor;
     }
   }
   RETURN_IF_ERROR(FinishRunner(bytes_per_block, other_bytes, runner.get(), setup, startup));
+    RETURN_IF_ERROR(ShareModules(loaded->workers.get(), loaded->adapter_reader.get()));
   const ExecutorLimits& limits = setup->runner.limits;
   const CacheSize cache = SizeOf(limits);
   const KvCacheSpec spec =

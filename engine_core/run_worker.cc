@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <memory>
+#include <span>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -51,12 +52,19 @@ void TakeAdapter(const AdapterLoaded& loaded, RankAdapters* adapters) {
   (void)SendPacket(kWorkerSocket, PackAdapter({.status = loaded.status, .digest = loaded.digest}));
 }
 
-void Obey(const WorkerOrder& order, LoadedWorker* worker, RankLine* line) {
+Status Obey(const Packet& packet, LoadedWorker* worker, RankLine* line) {
+  ASSIGN_OR_RETURN(const WorkerOrder order, UnpackOrder(packet.bytes));
   const auto id = static_cast<AdapterId>(order.adapter);
   switch (order.kind) {
     case WorkerOrder::Kind::kPing:
       line->pong.store(line->ping.load());
       break;
+    case WorkerOrder::Kind::kModules: {
+      if (packet.fds.empty()) return InternalError("an order between ranks lacks its file");
+      ASSIGN_OR_RETURN(const AdaptableModules modules, UnpackModules(packet.fds[0].get()));
+      worker->adapter_reader->AddModules(modules);
+      break;
+    }
     case WorkerOrder::Kind::kReadAdapter:
       worker->adapter_loader->Start({.id = id, .name = order.name, .folder = order.folder});
       break;
@@ -64,6 +72,7 @@ void Obey(const WorkerOrder& order, LoadedWorker* worker, RankLine* line) {
       worker->adapters->Remove(id);
       break;
   }
+  return OkStatus();
 }
 
 // Follows the engine core's orders until it has gone.
@@ -72,9 +81,8 @@ void FollowOrders(LoadedWorker* worker, RankLine* line) {
   for (;;) {
     const StatusOr<Packet> packet = ReceivePacket(kWorkerSocket);
     if (!packet.ok()) ExitAfterLog(kExitOk);
-    const StatusOr<WorkerOrder> order = UnpackOrder(packet->bytes);
-    CHECK(order.ok()) << order.status().message();
-    Obey(*order, worker, line);
+    const Status obeyed = Obey(*packet, worker, line);
+    CHECK(obeyed.ok()) << obeyed.message();
   }
 }
 
@@ -116,6 +124,16 @@ StatusOr<LoadedWorker> LoadWorker(int rank, const std::vector<std::string>& flag
   return worker;
 }
 
+// With adapters, the modules that this rank has go along.
+Status SendReady(const WorkerReady& ready, const AdapterSites* sites) {
+  UniqueFd modules;
+  if (sites != nullptr) {
+    ASSIGN_OR_RETURN(modules, PackModules(ModulesOf(*sites)));
+  }
+  const int fds[] = {modules.get()};
+  return SendPacket(kWorkerSocket, PackReady(ready), std::span(fds, sites == nullptr ? 0 : 1));
+}
+
 int Fail(const Status& status) {
   LOG_ERROR << status.message();
   (void)SendPacket(kWorkerSocket, PackReady({.status = status}));
@@ -140,7 +158,7 @@ int RunWorker(int rank, const std::vector<std::string>& flags, StartupLog* start
   const WorkerReady ready = {.status = OkStatus(),
                              .resident_bytes = ReadHostMemory().resident_bytes,
                              .memory_end = group->communicator()->end()};
-  if (!SendPacket(kWorkerSocket, PackReady(ready)).ok()) return kExitOk;
+  if (!SendReady(ready, worker->adapter_sites.get()).ok()) return kExitOk;
   std::thread(FollowOrders, &*worker, &group->lines()[rank]).detach();
   const Status end = worker->runner->Run();
   if (!end.ok()) LOG_ERROR << end.message();

@@ -118,10 +118,11 @@ struct AdapterReader::Tensors {
   bool is_embedding = false;
   float scale = 1;
 
-  Status Check(const std::string& name, const Module& module, const AdapterConfig& config) const;
+  Status Check(const std::string& name, const AdaptableModule& module,
+               const AdapterConfig& config) const;
 };
 
-Status AdapterReader::Tensors::Check(const std::string& name, const Module& module,
+Status AdapterReader::Tensors::Check(const std::string& name, const AdaptableModule& module,
                                      const AdapterConfig& config) const {
   const char* const first = is_embedding ? "lora_embedding_A" : "lora_A";
   const char* const second = is_embedding ? "lora_embedding_B" : "lora_B";
@@ -154,11 +155,13 @@ Status AdapterReader::Tensors::Check(const std::string& name, const Module& modu
 
 AdapterReader::AdapterReader(const AdapterSites* sites, const Backend* backend, int64_t max_rank)
     : sites_(sites), backend_(backend), max_rank_(max_rank) {
-  for (const AdapterSite& site : sites->all()) {
-    for (const AdapterSite::Part& part : site.parts) {
-      modules_[part.module] = {part.module_rows, site.columns, site.is_embedding};
-      kinds_.emplace(LastPart(part.module));
-    }
+  AddModules(ModulesOf(*sites));
+}
+
+void AdapterReader::AddModules(const AdaptableModules& modules) {
+  for (const auto& [name, module] : modules) {
+    modules_[name] = module;
+    kinds_.emplace(LastPart(name));
   }
 }
 

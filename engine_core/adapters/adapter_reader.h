@@ -1,12 +1,12 @@
 #pragma once
 
 // Reads a LoRA adapter from a PEFT folder (adapter_config.json, adapter_model.safetensors) and
-// packs it for the matrices of a model; of several ranks for the rows that one of them has.
-// Everything is checked before anything is packed: each
-// tensor must belong to a module that the model has, with its shape and the rank that the
-// configuration names, and come as a pair. Files are read into memory, not mapped: they may change
-// at any time. Thread: any one; the model's matrices are only read. Failure: NOT_FOUND for a folder
-// without an adapter, else what is wrong with which key or tensor; no partial result.
+// packs it for the matrices of a model; of several ranks for the rows, layers and experts that one
+// of them has. Everything is checked before anything is packed: each tensor must belong to a module
+// that the model has, on this rank or another, with its shape and the rank that the configuration
+// names, and come as a pair. Files are read into memory, not mapped: they may change at any time.
+// Thread: any one; the model's matrices are only read. Failure: NOT_FOUND for a folder without an
+// adapter, else what is wrong with which key or tensor; no partial result.
 
 #include <cstdint>
 #include <map>
@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "common/status.h"
+#include "engine_core/models/adaptable_modules.h"
 #include "engine_core/models/adapter_sites.h"
 #include "engine_core/models/adapter_weights.h"
 #include "kernels/backend.h"
@@ -32,17 +33,18 @@ class AdapterReader {
   // Both outlive it.
   AdapterReader(const AdapterSites* sites, const Backend* backend, int64_t max_rank);
 
-  // Of the largest adapter.
+  // Those of other ranks, before the first Read: they are checked, and not packed.
+  void AddModules(const AdaptableModules& modules);
+  // All that an adapter may change.
+  const AdaptableModules& modules() const { return modules_; }
+
+  // Of the largest adapter, in the memory of one rank that has a share of each module.
   int64_t max_adapter_bytes() const;
   // `name` is for messages; number: AdapterWeights::number.
   StatusOr<ReadAdapter> Read(const std::string& name, const std::string& folder,
                              int64_t number = 0) const;
 
  private:
-  struct Module {
-    int64_t rows = 0, columns = 0;
-    bool is_embedding = false;
-  };
   struct Tensors;
 
   StatusOr<ReadAdapter> ReadFiles(const std::string& folder, int64_t number) const;
@@ -54,8 +56,8 @@ class AdapterReader {
   const AdapterSites* sites_;
   const Backend* backend_;
   int64_t max_rank_;
-  std::map<std::string, Module, std::less<>> modules_;  // by name
-  std::set<std::string> kinds_;                         // the last parts of their names
+  AdaptableModules modules_;
+  std::set<std::string> kinds_;  // the last parts of their names
 };
 
 }  // namespace tandem

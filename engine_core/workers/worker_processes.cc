@@ -79,6 +79,9 @@ Status WorkerProcesses::AwaitReady() {
     ASSIGN_OR_RETURN(const WorkerReady ready, UnpackReady(packet->bytes));
     RETURN_IF_ERROR(CheckReady(worker, ready));
     resident_bytes_ += ready.resident_bytes;
+    if (packet->fds.empty()) continue;
+    ASSIGN_OR_RETURN(AdaptableModules modules, UnpackModules(packet->fds[0].get()));
+    modules_.merge(modules);
   }
   return OkStatus();
 }
@@ -118,6 +121,17 @@ std::string WorkerProcesses::Positions() const {
 }
 
 // ---- adapters ----
+
+Status WorkerProcesses::ShareModules(const AdaptableModules& modules) {
+  ASSIGN_OR_RETURN(const UniqueFd file, PackModules(modules));
+  const int fds[] = {file.get()};
+  WorkerOrder order;
+  order.kind = WorkerOrder::Kind::kModules;
+  for (const Worker& worker : workers_) {
+    RETURN_IF_ERROR(SendPacket(worker.socket.get(), PackOrder(order), fds));
+  }
+  return OkStatus();
+}
 
 Status WorkerProcesses::ReadAdapter(int64_t number, const std::string& name,
                                     const std::string& folder, uint64_t digest) {

@@ -45,6 +45,10 @@ class WorkerProcesses {
 
   // Waits until all have loaded their part of the model.
   Status AwaitReady();
+  // What adapters may change at the workers, once they are ready; empty: there are no adapters.
+  const AdaptableModules& modules() const { return modules_; }
+  // Has all workers know the modules of all ranks, before the first ReadAdapter.
+  Status ShareModules(const AdaptableModules& modules);
   // Of all workers, when they were ready. Bytes.
   int64_t resident_bytes() const { return resident_bytes_; }
 
@@ -82,6 +86,7 @@ class WorkerProcesses {
   RankGroup* group_;
   std::vector<Worker> workers_;
   int64_t resident_bytes_ = 0;
+  AdaptableModules modules_;
   UniqueFd stop_;  // an eventfd: the watcher ends
   OnLost on_lost_;
   std::thread watcher_;

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <utility>
 
+#include "common/check.h"
+#include "common/packed_bytes.h"
 #include "common/packets.h"
 
 namespace tandem {
@@ -97,6 +99,37 @@ StatusOr<WorkerAdapter> UnpackAdapter(const std::string& bytes) {
   return WorkerAdapter{
       .status = Status(static_cast<StatusCode>(header.status_code), std::move(message)),
       .digest = header.digest};
+}
+
+StatusOr<UniqueFd> PackModules(const AdaptableModules& modules) {
+  constexpr size_t kMostOfNumbers = 32;  // bytes of a module beside its name
+  size_t size = kMostOfNumbers;
+  for (const auto& [name, module] : modules) size += name.size() + kMostOfNumbers;
+  std::string bytes(size, '\0');
+  ByteWriter writer(bytes);
+  writer.Varint(modules.size());
+  for (const auto& [name, module] : modules) {
+    writer.Bytes(name);
+    writer.Signed(module.rows);
+    writer.Signed(module.columns);
+    writer.Varint(module.is_embedding ? 1 : 0);
+  }
+  CHECK(writer.fits());
+  return MakeMemoryFile("tandem-adapter-modules", {bytes.data(), writer.size()});
+}
+
+StatusOr<AdaptableModules> UnpackModules(int file) {
+  ASSIGN_OR_RETURN(const std::string bytes, ReadMemoryFile(file));
+  ByteReader reader(bytes);
+  AdaptableModules modules;
+  for (uint64_t left = reader.Varint(); left > 0 && reader.ok(); --left) {
+    AdaptableModule& module = modules[std::string(reader.Bytes())];
+    module.rows = reader.Signed();
+    module.columns = reader.Signed();
+    module.is_embedding = reader.Varint() != 0;
+  }
+  if (!reader.ok()) return InternalError("a list of modules between ranks is cut");
+  return modules;
 }
 
 }  // namespace tandem

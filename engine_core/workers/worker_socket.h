@@ -1,14 +1,17 @@
 #pragma once
 
 // What an engine core and one of its workers send each other over a packet socket (packets.h).
-// First the worker: one message, WorkerReady. Then the engine core sends orders: pings, which a
-// thread of the worker notes in its RankLine, and adapters to read, for each of which the worker
-// sends a WorkerAdapter, or to drop. An end of the socket is the end of the other process.
+// First the worker: one message, WorkerReady, with adapters beside it a file of the modules that
+// the rank has. Then the engine core sends orders: with a file of all ranks' modules, once; pings,
+// which a thread of the worker notes in its RankLine; and adapters to read, for each of which the
+// worker sends a WorkerAdapter, or to drop. An end of the socket is the end of the other process.
 
 #include <cstdint>
 #include <string>
 
 #include "common/status.h"
+#include "common/unique_fd.h"
+#include "engine_core/models/adaptable_modules.h"
 
 namespace tandem {
 
@@ -29,7 +32,7 @@ std::string PackReady(const WorkerReady& ready);
 StatusOr<WorkerReady> UnpackReady(const std::string& bytes);
 
 struct WorkerOrder {
-  enum class Kind : char { kPing = 'p', kReadAdapter = 'r', kDropAdapter = 'd' };
+  enum class Kind : char { kPing = 'p', kModules = 'm', kReadAdapter = 'r', kDropAdapter = 'd' };
   Kind kind = Kind::kPing;
   int64_t adapter = 0;       // AdapterWeights::number
   std::string name, folder;  // of one to read
@@ -46,5 +49,9 @@ struct WorkerAdapter {
 
 std::string PackAdapter(const WorkerAdapter& adapter);
 StatusOr<WorkerAdapter> UnpackAdapter(const std::string& bytes);
+
+// A file in memory: a model has more modules than a packet holds.
+StatusOr<UniqueFd> PackModules(const AdaptableModules& modules);
+StatusOr<AdaptableModules> UnpackModules(int file);
 
 }  // namespace tandem

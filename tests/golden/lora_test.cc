@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "engine_core/adapters/adapter_reader.h"
+#include "engine_core/models/rank_share.h"
 #include "engine_core/models/registry.h"
+#include "tests/support/adapted_engine.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/golden_logits.h"
@@ -115,44 +117,76 @@ void CheckGreedy(const json& prompt, const std::vector<TokenId>& got) {
   }
 }
 
+struct Split {
+  RankCounts ranks;
+  bool splits_experts = false;
+};
+
+bool Allows(const ModelConfig& config, const Split& split) {
+  if (split.splits_experts && config.num_experts == 0) return false;
+  return CheckRanks(config, {.tensor_parallel_size = split.ranks.tensor,
+                             .pipeline_parallel_size = split.ranks.pipeline,
+                             .splits_experts = split.splits_experts})
+      .ok();
+}
+
+// The base and all its adapters, over one rank or several.
+void CheckOneBatch(const std::string& base, const std::vector<AdapterCase>& cases,
+                   const Split& split) {
+  AdapterSites sites;
+  EngineDriverOptions options;
+  options.model_dir = base;
+  options.adapter_sites = &sites;
+  options.max_num_batched_tokens = 96;
+  options.max_num_seqs = 16;
+  options.num_blocks = 256;
+  options.ranks = split.ranks;
+  options.splits_experts = split.splits_experts;
+  EngineDriver engine(options);
+  std::map<std::string, json> prompts;
+  const auto add = [&](const std::string& folder, const Adapter& adapter) {
+    const json goldens = ReadGoldens(folder);
+    for (const json& prompt : goldens["prompts"]) {
+      const std::string id = adapter.name + ":" + std::to_string(prompt["index"].get<int>());
+      prompts[id] = prompt;
+      engine.Add(id, prompt["prompt_ids"].get<std::vector<TokenId>>(),
+                 GreedyParams(goldens["n_greedy"]), 0, adapter);
+    }
+  };
+  add(base, {});
+  AdapterId id = 0;
+  for (const AdapterCase& c : cases) {
+    ++id;
+    add(c.folder, {.id = id,
+                   .name = c.name,
+                   .path = c.folder,
+                   .weights = ReadOnAllRanks(sites, &engine, c.folder, id, kMaxRank).weights});
+  }
+  engine.RunAll();
+  for (const auto& [request, prompt] : prompts) {
+    CAPTURE(request);
+    REQUIRE(engine.transcript(request).error.empty());
+    CheckGreedy(prompt, engine.transcript(request).token_ids);
+  }
+}
+
 TEST_CASE(
     "adapter goldens: a base and all its adapters in one batch write what each writes alone") {
   std::map<std::string, std::vector<AdapterCase>> by_base;
   for (const AdapterCase& c : Cases()) by_base[c.base].push_back(c);
+  int num_stages = 0, num_experts = 0;
   for (const auto& [base, cases] : by_base) {
-    CAPTURE(base);
-    AdapterSites sites;
-    EngineDriverOptions options;
-    options.model_dir = base;
-    options.adapter_sites = &sites;
-    options.max_num_batched_tokens = 96;
-    options.max_num_seqs = 16;
-    options.num_blocks = 256;
-    EngineDriver engine(options);
-    const AdapterReader reader(&sites, &engine.runner().backend(), kMaxRank);
-    std::map<std::string, json> prompts;
-    const auto add = [&](const std::string& folder, const Adapter& adapter) {
-      const json goldens = ReadGoldens(folder);
-      for (const json& prompt : goldens["prompts"]) {
-        const std::string id = adapter.name + ":" + std::to_string(prompt["index"].get<int>());
-        prompts[id] = prompt;
-        engine.Add(id, prompt["prompt_ids"].get<std::vector<TokenId>>(),
-                   GreedyParams(goldens["n_greedy"]), 0, adapter);
-      }
-    };
-    add(base, {});
-    AdapterId id = 0;
-    for (const AdapterCase& c : cases) {
-      add(c.folder,
-          {.id = ++id, .name = c.name, .path = c.folder, .weights = ReadOrDie(reader, c.folder)});
-    }
-    engine.RunAll();
-    for (const auto& [request, prompt] : prompts) {
-      CAPTURE(request);
-      REQUIRE(engine.transcript(request).error.empty());
-      CheckGreedy(prompt, engine.transcript(request).token_ids);
+    for (const Split& split : {Split{}, Split{.ranks = {.pipeline = 2}},
+                               Split{.ranks = {.tensor = 2}, .splits_experts = true}}) {
+      if (!Allows(ReadModelConfig(base).value(), split)) continue;
+      CAPTURE(base, split.ranks.tensor, split.ranks.pipeline, split.splits_experts);
+      CheckOneBatch(base, cases, split);
+      num_stages += split.ranks.pipeline > 1 ? 1 : 0;
+      num_experts += split.splits_experts ? 1 : 0;
     }
   }
+  CHECK(num_stages > 0);
+  CHECK(num_experts > 0);
 }
 
 TEST_CASE(

@@ -15,7 +15,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from pair import LIMIT, Pair, bin_dir, is_alive, wait_for
-from peft_adapter import write_adapter
+from peft_adapter import matrix_shapes, write_adapter
 from speculation_test import STORY, bodies, choices, text_of
 
 ONE_THREAD = ("--threads", "1")
@@ -44,12 +44,12 @@ class Responses(unittest.TestCase):
     def test_tensor_parallel(self):
         self.check("--tensor-parallel-size", "2")
 
-    def test_adapters_that_are_loaded_and_unloaded(self):
+    def check_adapters(self, *split_flags):
         with tempfile.TemporaryDirectory(prefix="tandem-lora-") as folder:
             paths = {name: write_adapter(pathlib.Path(folder) / name, seed) for seed, name in enumerate(("a", "b"), 1)}
             flags = (*ONE_THREAD, "--enable-lora", "--lora-modules", f"a={paths['a']}", "--enable-runtime-lora", "--max-loras", "2")
             body = {"prompt": STORY, "max_tokens": 30, "temperature": 0, "ignore_eos": True}
-            with Pair(*flags) as whole, Pair(*flags, "-tp", "2") as split:
+            with Pair(*flags) as whole, Pair(*flags, *split_flags) as split:
                 for server in (whole, split):
                     self.assertEqual(server.post("/v1/load_lora_adapter", {"lora_name": "b", "lora_path": str(paths["b"])})[0], 200)
                 bodies = [body, {**body, "model": "a"}, {**body, "model": "b"}]
@@ -60,7 +60,28 @@ class Responses(unittest.TestCase):
                 self.assertEqual(split.post("/v1/unload_lora_adapter", {"lora_name": "b"})[0], 200)
                 status, reply = split.post("/v1/load_lora_adapter", {"lora_name": "c", "lora_path": folder})
                 self.assertEqual(status, 404, reply)
+                self.check_refusals(split, pathlib.Path(folder))
                 self.assertEqual(choices(split, bodies[1]), texts[1])
+
+    # In whichever part of the model the mistake is.
+    def check_refusals(self, server, folder):
+        layers = 1 + max(int(name.split(".")[2]) for name in matrix_shapes() if name.startswith("model.layers."))
+        for layer in (0, layers - 1):
+            name = f"model.layers.{layer}.self_attn.q_proj"
+            path = write_adapter(folder / f"short-{layer}", 3, changes={name: {"rows": -1}})
+            status, reply = server.post("/v1/load_lora_adapter", {"lora_name": "d", "lora_path": str(path)})
+            self.assertEqual(status, 400, reply)
+            self.assertIn(f"{name}.lora_B has shape", str(reply))
+        path = write_adapter(folder / "absent", 3, changes={name: {"name": f"model.layers.{layers}.self_attn.q_proj"}})
+        status, reply = server.post("/v1/load_lora_adapter", {"lora_name": "d", "lora_path": str(path)})
+        self.assertEqual(status, 400, reply)
+        self.assertIn(f"the model has no module model.layers.{layers}.self_attn.q_proj", str(reply))
+
+    def test_adapters_that_are_loaded_and_unloaded(self):
+        self.check_adapters("-tp", "2")
+
+    def test_adapters_in_stages(self):
+        self.check_adapters("-pp", "2")
 
     def test_pipeline_parallel(self):
         self.check("-pp", "2")

@@ -121,22 +121,32 @@ TEST_CASE("adapters: each request in a mixed batch has the bits that it has alon
   Check(Base("deepseek_v2", DType::kBf16), 50);
 }
 
-// Each rank has the rows of the pairs that go with its rows of the matrices.
+// Each rank has the pairs of its layers and experts, or the rows that go with its rows of a matrix.
 TEST_CASE("adapters: ranks that share a model have the bits of one") {
   struct Case {
     const char* model;
     DType dtype;
-    int num_ranks;
-    const char* quantization;
+    RankCounts ranks;
+    const char* quantization = "none";
+    bool splits_experts = false;
   };
+  constexpr RankCounts kTwo = {.tensor = 2}, kStages = {.pipeline = 2},
+                       kBoth = {.tensor = 2, .pipeline = 2};
   for (const Case& c :
-       {Case{"llama_plain", DType::kBf16, 2, "none"},
-        Case{"llama_plain", DType::kF32, 4, "none"},  // with copied KV heads
-        Case{"llama_plain", DType::kBf16, 2, "int8"}, Case{"gemma2", DType::kBf16, 2, "none"},
-        Case{"phi3_partial_rotary", DType::kBf16, 2, "none"},
-        Case{"mixtral", DType::kBf16, 2, "none"}, Case{"qwen3_moe", DType::kBf16, 2, "none"},
-        Case{"deepseek_v2", DType::kBf16, 2, "none"}}) {
-    CAPTURE(c.model, DTypeName(c.dtype), c.num_ranks, c.quantization);
+       {Case{"llama_plain", DType::kBf16, kTwo},
+        Case{"llama_plain", DType::kF32, {.tensor = 4}},  // with copied KV heads
+        Case{"llama_plain", DType::kBf16, kTwo, "int8"}, Case{"gemma2", DType::kBf16, kTwo},
+        Case{"phi3_partial_rotary", DType::kBf16, kTwo}, Case{"mixtral", DType::kBf16, kTwo},
+        Case{"qwen3_moe", DType::kBf16, kTwo}, Case{"deepseek_v2", DType::kBf16, kTwo},
+        Case{"llama_plain", DType::kBf16, kStages}, Case{"qwen2", DType::kF32, kStages},
+        Case{"llama_plain", DType::kBf16, {.pipeline = 3}}, Case{"gemma2", DType::kBf16, kBoth},
+        Case{"mixtral", DType::kBf16, kTwo, "none", true},
+        Case{"qwen3_moe", DType::kBf16, kTwo, "none", true},
+        Case{"deepseek_v2", DType::kBf16, kTwo, "none", true},
+        Case{"qwen3_moe", DType::kBf16, kBoth, "none", true},
+        Case{"deepseek_v2", DType::kBf16, kStages}}) {
+    CAPTURE(c.model, DTypeName(c.dtype), c.ranks.tensor, c.ranks.pipeline, c.quantization,
+            c.splits_experts);
     constexpr uint64_t kSeed = 70;
     Dice dice(kSeed);
     const std::vector<Sent> requests = DrawRequests(&dice);
@@ -152,7 +162,8 @@ TEST_CASE("adapters: ranks that share a model have the bits of one") {
     };
     AdaptedEngine one(options, kSeed);
     run(one);
-    options.ranks = {.tensor = c.num_ranks};
+    options.ranks = c.ranks;
+    options.splits_experts = c.splits_experts;
     AdaptedEngine split(options, one);
     run(split);
     for (const Sent& sent : requests) {

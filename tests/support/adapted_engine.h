@@ -41,6 +41,25 @@ inline std::vector<FileTensor> PairsOfModel(const AdapterSites& sites, bool all,
   return tensors;
 }
 
+// By all ranks of the driver, each of which packs its part. number: AdapterWeights::number.
+inline ReadAdapter ReadOnAllRanks(const AdapterSites& sites, EngineDriver* driver,
+                                  const std::string& folder, AdapterId number, int64_t max_rank) {
+  AdapterReader reader(&sites, &driver->runner().backend(), max_rank);
+  for (const auto& rank : driver->other_ranks()) reader.AddModules(ModulesOf(rank->sites));
+  StatusOr<ReadAdapter> adapter = reader.Read("x", folder, number);
+  INFO(folder << ": " << adapter.status().ToString());
+  REQUIRE(adapter.ok());
+  for (const auto& rank : driver->other_ranks()) {
+    AdapterReader of_rank(&rank->sites, rank->backend, max_rank);
+    of_rank.AddModules(reader.modules());
+    const StatusOr<ReadAdapter> part = of_rank.Read("x", folder, number);
+    REQUIRE(part.ok());
+    CHECK(part->digest == adapter->digest);
+    rank->adapters.Add(number, part->weights);
+  }
+  return *std::move(adapter);
+}
+
 // Number 0 of its adapters is none, number 1 has pairs for all matrices. Equal seeds make equal
 // adapters, over one rank.
 class AdaptedEngine {
@@ -71,19 +90,12 @@ class AdaptedEngine {
     adapters.emplace_back();
   }
   void Read(AdapterId id, const std::string& folder, int64_t max_rank) {
-    const AdapterReader reader(&sites_, &driver->runner().backend(), max_rank);
-    const auto adapter = reader.Read(NameOf(id), folder, id);
-    INFO(adapter.status().ToString());
-    REQUIRE(adapter.ok());
+    const ReadAdapter adapter = ReadOnAllRanks(sites_, &*driver, folder, id, max_rank);
     adapters.push_back({.id = id,
                         .name = NameOf(id),
                         .path = NameOf(id),
-                        .digest = adapter->digest,
-                        .weights = adapter->weights});
-    for (const auto& rank : driver->other_ranks()) {
-      const AdapterReader of_rank(&rank->sites, rank->backend, max_rank);
-      rank->adapters.Add(id, of_rank.Read(NameOf(id), folder, id).value().weights);
-    }
+                        .digest = adapter.digest,
+                        .weights = adapter.weights});
   }
 
   TempFolder folder_;

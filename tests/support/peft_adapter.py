@@ -28,8 +28,10 @@ def write_safetensors(path, tensors):
     path.write_bytes(struct.pack("<Q", len(text)) + text + data)
 
 
-def write_adapter(folder, seed, rank=4, modules=("q_proj", "v_proj", "down_proj"), strength=0.15, **config):
-    """Returns the folder. Other config keys replace PEFT's; strength: how far outputs move."""
+def write_adapter(folder, seed, rank=4, modules=("q_proj", "v_proj", "down_proj"), strength=0.15, changes=None, **config):
+    """Returns the folder. Other config keys replace PEFT's; strength: how far outputs move.
+
+    changes: {module: mistakes}, name: another one for its tensors, rows: what B has more than it should."""
     folder = pathlib.Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     dice = random.Random(seed)
@@ -37,7 +39,9 @@ def write_adapter(folder, seed, rank=4, modules=("q_proj", "v_proj", "down_proj"
     for module, (rows, columns) in sorted(matrix_shapes().items()):
         if module.rsplit(".", 1)[-1] not in modules:
             continue
-        name = f"base_model.model.{module}"
+        mistakes = (changes or {}).get(module, {})
+        name = f"base_model.model.{mistakes.get('name', module)}"
+        rows += mistakes.get("rows", 0)
         tensors[f"{name}.lora_A.weight"] = ([rank, columns], [dice.gauss(0, columns ** -0.5)
                                                               for _ in range(rank * columns)])
         tensors[f"{name}.lora_B.weight"] = ([rows, rank], [dice.gauss(0, strength) for _ in range(rows * rank)])

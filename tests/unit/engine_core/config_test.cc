@@ -127,8 +127,6 @@ TEST_CASE("engine config: what is not built for several ranks is refused by name
              Contains("--speculative-config"));
   CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--no-async-scheduling"}),
              Contains("--no-async-scheduling"));
-  CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--enable-lora"}),
-             Contains("--enable-lora") && Contains("--pipeline-parallel-size"));
   CHECK_THAT(refusal({"--device", "cuda", "-tp", "2", "--enable-lora"}),
              Contains("--enable-lora") && Contains("--device cuda"));
   CHECK_THAT(refusal({"--device", "cpu", "-tp", "2", "--speculative-config",

@@ -73,6 +73,31 @@ TEST_CASE("adapter reader: the matrices that an adapter changes get a pair, othe
   CHECK(adapter->weights->num_bytes() <= model.Reader().max_adapter_bytes() * 2);
 }
 
+TEST_CASE("adapter reader: modules of other ranks are checked and not packed") {
+  const SmallModel model;
+  const TempFolder folder;
+  AdapterReader reader = model.Reader();
+  const int64_t own_bytes = reader.max_adapter_bytes();
+  const auto read = [&](const ModuleShape& other) {
+    std::vector<ModuleShape> modules = SmallModel::Modules();
+    modules.push_back(other);
+    WriteAdapter(folder, "a", AdapterConfigText(3, 6), RandomPairs(modules, 3, 1));
+    return reader.Read("a", folder.PathOf("a"));
+  };
+  CHECK(read({"next.down_proj", 5, 7}).status().message().find("but received [next.down_proj]") !=
+        std::string::npos);
+  reader.AddModules({{"next.down_proj", {.rows = 5, .columns = 7}}});
+  CHECK(reader.max_adapter_bytes() > own_bytes);
+  const auto adapter = read({"next.down_proj", 5, 7});
+  INFO(adapter.status().ToString());
+  REQUIRE(adapter.ok());
+  CHECK(adapter->weights->pair(0) != nullptr);
+  CHECK(read({"next.down_proj", 4, 7}).status().message().find("next.down_proj.lora_B has shape") !=
+        std::string::npos);
+  CHECK(read({"last.down_proj", 5, 7}).status().message() ==
+        "the model has no module last.down_proj");
+}
+
 TEST_CASE("adapter reader: the digest follows both files") {
   const SmallModel model;
   const TempFolder folder;
@@ -166,6 +191,20 @@ TEST_CASE("adapter reader: every kind of wrong tensor is refused by name") {
        [](Tensors& t) {
          t[0] = RandomTensor(t[0].name, {0, 4}, 1);
        }},
+      {"m.q_proj.lora_B has a number that is infinite or none",
+       [](Tensors& t) {
+         const float nan = std::numeric_limits<float>::quiet_NaN();
+         t[1].bytes.replace(t[1].bytes.size() - sizeof nan, sizeof nan,
+                            reinterpret_cast<const char*>(&nan), sizeof nan);
+       }},
+      {"m.q_proj.lora_A has a number that is infinite or none",  // in bfloat16
+       [](Tensors& t) {
+         t[0] = {t[0].name, {3, 4}, "BF16", std::string(22, '\0') + "\x80\xff"};
+       }},
+      {"m.q_proj.lora_A has a number that is infinite or none",  // in half precision
+       [](Tensors& t) {
+         t[0] = {t[0].name, {3, 4}, "F16", std::string(22, '\0') + std::string("\0\x7c", 2)};
+       }},
       {"has dtype I16",
        [](Tensors& t) {
          t[0] = {t[0].name, {3, 4}, "I16", {}};
@@ -191,20 +230,6 @@ TEST_CASE("adapter reader: every kind of wrong tensor is refused by name") {
        }},
       {"more than one pair",
        [](Tensors& t) {
-      {"m.q_proj.lora_B has a number that is infinite or none",
-       [](Tensors& t) {
-         const float nan = std::numeric_limits<float>::quiet_NaN();
-         t[1].bytes.replace(t[1].bytes.size() - sizeof nan, sizeof nan,
-                            reinterpret_cast<const char*>(&nan), sizeof nan);
-       }},
-      {"m.q_proj.lora_A has a number that is infinite or none",  // in bfloat16
-       [](Tensors& t) {
-         t[0] = {t[0].name, {3, 4}, "BF16", std::string(22, '\0') + "\x80\xff"};
-       }},
-      {"m.q_proj.lora_A has a number that is infinite or none",  // in half precision
-       [](Tensors& t) {
-         t[0] = {t[0].name, {3, 4}, "F16", std::string(22, '\0') + std::string("\0\x7c", 2)};
-       }},
          t.push_back(RandomTensor("m.q_proj.lora_embedding_A", {3, 4}, 1));
        }},
       {"has no tensors", [](Tensors& t) { t.clear(); }},

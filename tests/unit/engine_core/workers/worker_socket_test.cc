@@ -53,6 +53,22 @@ TEST_CASE("worker socket: orders and what becomes of them arrive, and cut ones a
   CHECK_FALSE(UnpackAdapter("x").ok());
 }
 
+TEST_CASE("worker socket: modules of any number arrive as they are, and a cut list is an error") {
+  AdaptableModules modules = {{"embed", {.rows = 300, .columns = 64, .is_embedding = true}}};
+  for (int i = 0; i < 20'000; ++i) {
+    modules["layers." + std::to_string(i) + ".q_proj"] = {.rows = i, .columns = 1L << 40};
+  }
+  const UniqueFd file = PackModules(modules).value();
+  CHECK(UnpackModules(file.get()).value() == modules);
+  CHECK(UnpackModules(PackModules({}).value().get()).value().empty());
+  const std::string bytes = ReadMemoryFile(file.get()).value();
+  CHECK(bytes.size() > kMaxPacketBytes);
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{20}, bytes.size() - 1}) {
+    const UniqueFd cut = MakeMemoryFile("cut", bytes.substr(0, size)).value();
+    CHECK_FALSE(UnpackModules(cut.get()).ok());
+  }
+}
+
 TEST_CASE("rank names are those of vLLM's workers") {
   CHECK(RankName({.tensor = 2}, 1) == "TP1");
   CHECK(RankName({.pipeline = 3}, 2) == "PP2");
