@@ -20,7 +20,7 @@ DraftReport DraftReportOf(std::string_view word) {
 }
 
 // What ranks with a device each lack, beside what all ranks do.
-Status CheckCudaRanks(const EngineConfig& config, const RankCounts& ranks) {
+Status CheckCudaRanks(const EngineConfig& config, const RankCounts& ranks, bool has_head) {
   const auto refuse = [](const std::string& flag) {
     return InvalidArgumentError(flag + ": is not built for --device cuda, only for cpu");
   };
@@ -30,6 +30,11 @@ Status CheckCudaRanks(const EngineConfig& config, const RankCounts& ranks) {
     return refuse("--enable-prompt-embeds with --tensor-parallel-size above 1");
   }
   if (config.enable_lora) return refuse("--enable-lora with --tensor-parallel-size above 1");
+  if (has_head) {
+    return refuse(
+        "--speculative-config with a head over the model's states (eagle, eagle3, mtp, medusa) and "
+        "--tensor-parallel-size above 1");
+  }
   if (ranks.tensor > kMaxDeviceRanks) {
     return InvalidArgumentError("--tensor-parallel-size " + std::to_string(ranks.tensor) +
                                 ": must be at most " + std::to_string(kMaxDeviceRanks) +
@@ -41,18 +46,18 @@ Status CheckCudaRanks(const EngineConfig& config, const RankCounts& ranks) {
 // What has not been built for several ranks is refused by its flag's name.
 Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
   const RankCounts& ranks = setup.ranks;
-  if (setup.device == "cuda") RETURN_IF_ERROR(CheckCudaRanks(config, ranks));
-  if (setup.runner.speculation.has_head() && ranks.pipeline == 1) {
-    return InvalidArgumentError(
-        "--speculative-config: a drafter with heads over the model's states (eagle, eagle3, mtp, "
-        "medusa) is not built for --tensor-parallel-size above 1; draft_model is");
+  const SpeculativeConfig& speculation = setup.runner.speculation;
+  if (setup.device == "cuda") {
+    RETURN_IF_ERROR(CheckCudaRanks(config, ranks, speculation.has_head()));
   }
   if (ranks.pipeline == 1) return OkStatus();
   const auto refuse = [](const char* name) {
     return InvalidArgumentError(std::string(name) +
                                 ": is not built for --pipeline-parallel-size above 1");
   };
-  if (setup.runner.speculation.drafts()) return refuse("--speculative-config");
+  if (speculation.method == DraftMethod::kEagle3) {
+    return refuse("--speculative-config with method eagle3, whose states earlier stages have,");
+  }
   if (config.enable_prompt_embeds) return refuse("--enable-prompt-embeds");
   if (config.async_scheduling == false) return refuse("--no-async-scheduling");
   return OkStatus();

@@ -47,15 +47,20 @@ HostMemory ReadMemory(const Backend& backend, const EngineSetup& setup) {
           .resident_bytes = memory.total_bytes - memory.free_bytes};
 }
 
-StatusOr<DraftModel> LoadDraft(const EngineConfig& config, const EngineSetup& setup,
-                               const DraftModelConfig& draft_config, const Model& target,
-                               Backend* backend) {
+StatusOr<DraftModel> LoadDraft(const EngineConfig& config, const ModelConfig& model_config,
+                               const EngineSetup& setup, const DraftModelConfig& draft_config,
+                               const Model& target, Backend* backend) {
   const SpeculativeConfig& speculation = setup.runner.speculation;
+  const auto seed = static_cast<uint64_t>(config.seed);
+  std::unique_ptr<Weights> target_weights;
+  if (draft_config.copies_tables) {
+    ASSIGN_OR_RETURN(target_weights,
+                     OpenWeights(config.model, config.load_format, model_config, seed));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
-                   OpenWeights(speculation.model, config.load_format, draft_config.config,
-                               static_cast<uint64_t>(config.seed)));
-  return LoadDraftModel(draft_config, speculation, setup.runner.limits, setup.formats, target,
-                        weights.get(), backend);
+                   OpenWeights(speculation.model, config.load_format, draft_config.config, seed));
+  return LoadDraftModel(draft_config, speculation, setup.runner.limits, setup.formats,
+                        {target, &model_config, target_weights.get()}, weights.get(), backend);
 }
 
 // Allocates the KV cache and captures graphs. On a device the cache gets what the largest step
@@ -208,11 +213,6 @@ Status PlanStart(const ModelConfig& config, const std::optional<DraftModelConfig
   return CheckFits(*setup->memory_plan, memory);
 }
 
-// Packs the weights, then makes the runner and its KV cache from the memory that is left.
-StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
-    const EngineConfig& config, const ModelConfig& model_config,
-    const std::optional<DraftModelConfig>& draft_config, std::unique_ptr<Backend> backend,
-    EngineSetup* setup, LoadedRunner* loaded, StartupLog* startup) {
 // Each rank checks all of an adapter, whose modules may be those of others. workers: null: there is
 // one rank.
 Status ShareModules(WorkerProcesses* workers, AdapterReader* reader) {
@@ -221,6 +221,11 @@ Status ShareModules(WorkerProcesses* workers, AdapterReader* reader) {
   return workers->ShareModules(reader->modules());
 }
 
+// Packs the weights, then makes the runner and its KV cache from the memory that is left.
+StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
+    const EngineConfig& config, const ModelConfig& model_config,
+    const std::optional<DraftModelConfig>& draft_config, std::unique_ptr<Backend> backend,
+    EngineSetup* setup, LoadedRunner* loaded, StartupLog* startup) {
   const int64_t bytes_per_block = KvBytesPerBlock(model_config, draft_config, *backend, *setup);
   if (setup->max_lora_rank > 0) {
     loaded->adapter_sites = std::make_unique<AdapterSites>();
@@ -252,7 +257,8 @@ Status ShareModules(WorkerProcesses* workers, AdapterReader* reader) {
   if (loaded->ranks == nullptr) WarnOfUnusedTensors(source->weights(), model_config);
   DraftModel draft;
   if (draft_config) {
-    ASSIGN_OR_RETURN(draft, LoadDraft(config, *setup, *draft_config, *model, backend.get()));
+    ASSIGN_OR_RETURN(draft,
+                     LoadDraft(config, model_config, *setup, *draft_config, *model, backend.get()));
     startup->Done("drafter");
   }
   if (loaded->workers != nullptr) {
@@ -267,8 +273,9 @@ Status ShareModules(WorkerProcesses* workers, AdapterReader* reader) {
   if (config.enable_sleep_mode) {
     ModelRunner::DraftSource draft_source;
     if (draft_config) {
-      draft_source = [&config, setup, draft_config](const Model& target, Backend* own) {
-        return LoadDraft(config, *setup, *draft_config, target, own);
+      draft_source = [&config, &model_config, setup, draft_config](const Model& target,
+                                                                   Backend* own) {
+        return LoadDraft(config, model_config, *setup, *draft_config, target, own);
       };
     }
     runner->SetSource(std::move(source), std::move(draft_source));
@@ -281,6 +288,7 @@ Status ShareModules(WorkerProcesses* workers, AdapterReader* reader) {
   if (setup->max_lora_rank > 0) {
     loaded->adapter_reader = std::make_unique<AdapterReader>(
         loaded->adapter_sites.get(), &runner->backend(), setup->max_lora_rank);
+    RETURN_IF_ERROR(ShareModules(loaded->workers.get(), loaded->adapter_reader.get()));
     // A device has its places for adapters by now.
     if (runner->backend().device().memory_is_host()) {
       other_bytes += loaded->adapter_reader->max_adapter_bytes() * setup->engine.max_cpu_loras *
@@ -288,7 +296,6 @@ Status ShareModules(WorkerProcesses* workers, AdapterReader* reader) {
     }
   }
   RETURN_IF_ERROR(FinishRunner(bytes_per_block, other_bytes, runner.get(), setup, startup));
-    RETURN_IF_ERROR(ShareModules(loaded->workers.get(), loaded->adapter_reader.get()));
   const ExecutorLimits& limits = setup->runner.limits;
   const CacheSize cache = SizeOf(limits);
   const KvCacheSpec spec =
@@ -381,8 +388,12 @@ StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig&
   LogAttention(*setup);
   LoadedRunner loaded;
   loaded.memory = ReadMemory(*backend, *setup);
-  ASSIGN_OR_RETURN(const std::optional<DraftModelConfig> draft_config,
+  ASSIGN_OR_RETURN(std::optional<DraftModelConfig> draft_config,
                    ReadDraftModelConfig(model_config, setup->runner.speculation));
+  if (draft_config) {
+    draft_config->copies_tables =
+        setup->ranks.num_ranks() > 1 && setup->runner.speculation.has_head();
+  }
   if (const Status fits = PlanStart(model_config, draft_config, *backend, loaded.memory, setup);
       !fits.ok()) {
     return loaded.WithAdvice(fits, *setup);

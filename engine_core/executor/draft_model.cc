@@ -65,6 +65,25 @@ int32_t DraftPositions(const ModelConfig& draft, const SpeculativeConfig& specul
   return static_cast<int32_t>(std::min(longest, int64_t{limits.max_model_len}));
 }
 
+// Those of the target's tables that the drafter lacks, where this rank has a part of them; else
+// null.
+StatusOr<std::unique_ptr<Model>> CopyTables(const DraftModelConfig& draft, const Weights& weights,
+                                            const WeightFormats& formats, const DraftTarget& target,
+                                            Backend* backend) {
+  if (target.weights == nullptr) return std::unique_ptr<Model>();
+  bool embedding = draft.mtp_layer > 0, head = draft.mtp_layer > 0;
+  if (draft.eagle) {
+    embedding = !weights.Has("embed_tokens.weight");
+    head = draft.eagle->version == EagleVersion::kEagle && !weights.Has("lm_head.weight");
+  } else if (draft.medusa) {
+    head = draft.medusa->has_target_tables;
+  }
+  if (!embedding && !head) return std::unique_ptr<Model>();
+  const ModelLimits no_steps;
+  return LoadTables({*target.config, no_steps, *target.weights, *backend, formats}, embedding,
+                    head);
+}
+
 StatusOr<std::unique_ptr<DraftHead>> LoadHead(const DraftModelConfig& config,
                                               const LoadContext& context, const Model& target) {
   std::unique_ptr<DraftHead> head;
@@ -80,6 +99,7 @@ StatusOr<std::unique_ptr<DraftHead>> LoadHead(const DraftModelConfig& config,
 
 ModelConfig DraftModelConfig::PlannedConfig() const {
   ModelConfig planned = config;
+  if (copies_tables && (eagle || mtp_layer > 0)) return planned;
   if (eagle) {
     planned.vocab_size = eagle->draft_vocab_size;
   } else if (medusa) {
@@ -105,19 +125,22 @@ StatusOr<std::optional<DraftModelConfig>> ReadDraftModelConfig(
 StatusOr<DraftModel> LoadDraftModel(const DraftModelConfig& config,
                                     const SpeculativeConfig& speculation,
                                     const ExecutorLimits& limits, const WeightFormats& formats,
-                                    const Model& target, Weights* weights, Backend* backend) {
+                                    const DraftTarget& target, Weights* weights, Backend* backend) {
   DraftModel draft = {.model = nullptr,
                       .head = nullptr,
                       .medusa = nullptr,
+                      .tables = nullptr,
                       .config = config.config,
                       .max_positions = DraftPositions(config.config, speculation, limits),
                       .draws = speculation.draws_drafts};
   ModelLimits model_limits = ModelLimitsOf(limits);
   model_limits.max_positions = draft.max_positions;
   const LoadContext context = {draft.config, model_limits, *weights, *backend, formats};
+  ASSIGN_OR_RETURN(draft.tables, CopyTables(config, *weights, formats, target, backend));
+  const Model& tables = draft.tables != nullptr ? *draft.tables : target.model;
   if (config.medusa) {
     StatusOr<std::unique_ptr<MedusaHeads>> heads =
-        MedusaHeads::Load(context, *config.medusa, target);
+        MedusaHeads::Load(context, *config.medusa, tables);
     if (!heads.ok()) return heads.status().WithContext("--speculative-config: model");
     draft.medusa = *std::move(heads);
     return draft;
@@ -126,7 +149,7 @@ StatusOr<DraftModel> LoadDraftModel(const DraftModelConfig& config,
     ASSIGN_OR_RETURN(draft.model, LoadModel(context));
     return draft;
   }
-  StatusOr<std::unique_ptr<DraftHead>> head = LoadHead(config, context, target);
+  StatusOr<std::unique_ptr<DraftHead>> head = LoadHead(config, context, tables);
   if (!head.ok()) return head.status().WithContext("--speculative-config: model");
   draft.head = *std::move(head);
   return draft;

@@ -25,10 +25,11 @@ struct DraftModelConfig {
   ModelConfig config;
   std::optional<EagleConfig> eagle = {};
   std::optional<MedusaConfig> medusa = {};
-  int64_t mtp_layer = 0;  // of mtp: the number of its layer in the target's checkpoint
+  int64_t mtp_layer = 0;       // of mtp: the number of its layer in the target's checkpoint
+  bool copies_tables = false;  // of a target that several ranks share
 
   // For the plan of memory: an EAGLE head has one table, perhaps of a part of the vocabulary, mtp
-  // none, and medusa one for each head.
+  // none, and medusa one for each head. With copies of the target's there may be two.
   ModelConfig PlannedConfig() const;
 };
 
@@ -37,9 +38,10 @@ struct DraftModel {
   std::unique_ptr<Model> model;
   std::unique_ptr<DraftHead> head;
   std::unique_ptr<MedusaHeads> medusa;
-  ModelConfig config;         // DraftModelConfig::config
-  int32_t max_positions = 0;  // of a request; longer ones get no drafts
-  bool draws = false;         // SpeculativeConfig::draws_drafts
+  std::unique_ptr<Model> tables;  // copies that the head borrows; null: it has the target's
+  ModelConfig config;             // DraftModelConfig::config
+  int32_t max_positions = 0;      // of a request; longer ones get no drafts
+  bool draws = false;             // SpeculativeConfig::draws_drafts
 };
 
 // nullopt: the method has no model. INVALID_ARGUMENT: it cannot draft for the target, or not for
@@ -47,10 +49,18 @@ struct DraftModel {
 StatusOr<std::optional<DraftModelConfig>> ReadDraftModelConfig(
     const ModelConfig& target, const SpeculativeConfig& speculation);
 
-// limits: the target's. A head borrows the target, which outlives it.
+// What a head may borrow of its target: embedding and head.
+struct DraftTarget {
+  const Model& model;  // outlives the drafter
+  // Of several ranks, which have parts of them: where copies come from. Null: `model` is whole.
+  const ModelConfig* config = nullptr;
+  Weights* weights = nullptr;
+};
+
+// limits: the target's.
 StatusOr<DraftModel> LoadDraftModel(const DraftModelConfig& config,
                                     const SpeculativeConfig& speculation,
                                     const ExecutorLimits& limits, const WeightFormats& formats,
-                                    const Model& target, Weights* weights, Backend* backend);
+                                    const DraftTarget& target, Weights* weights, Backend* backend);
 
 }  // namespace tandem

@@ -7,6 +7,7 @@ namespace tandem {
 
 HeadDrafter::HeadDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch)
     : PassDrafter(backend, draft, /*shift=*/1, kv_format, batch),
+      tables_(std::move(draft.tables)),
       head_(std::move(draft.head)),
       hidden_(draft.config.hidden_size) {}
 

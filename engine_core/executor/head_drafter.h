@@ -29,7 +29,10 @@ class HeadDrafter final : public PassDrafter {
     return num_emitted;
   }
   bool reads_states() const override { return true; }
-  void SetModel(DraftModel draft) override { head_ = std::move(draft.head); }
+  void SetModel(DraftModel draft) override {
+    head_ = std::move(draft.head);
+    tables_ = std::move(draft.tables);
+  }
 
  private:
   HeadDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch);
@@ -40,6 +43,7 @@ class HeadDrafter final : public PassDrafter {
     head_->Logits(logits, rows);
   }
 
+  std::unique_ptr<Model> tables_;  // DraftModel::tables
   std::unique_ptr<DraftHead> head_;
   int64_t hidden_;
   int64_t num_step_tokens_ = 0;

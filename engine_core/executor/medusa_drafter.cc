@@ -8,6 +8,7 @@ namespace tandem {
 MedusaDrafter::MedusaDrafter(Backend* backend, DraftModel draft, KvFormat kv_format,
                              InputBatch* batch)
     : PassDrafter(backend, draft, /*shift=*/1, kv_format, batch),
+      tables_(std::move(draft.tables)),
       heads_(std::move(draft.medusa)),
       state_rows_(static_cast<size_t>(batch->limits().max_num_seqs)) {
   last_state_rows_.reserve(state_rows_.size());

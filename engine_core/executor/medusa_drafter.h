@@ -23,7 +23,10 @@ class MedusaDrafter final : public PassDrafter {
   void TakeStates(Model* target) override;
   int32_t NumBehind(RequestSlot /*slot*/, int32_t /*num_emitted*/) const override { return 1; }
   bool reads_states() const override { return true; }
-  void SetModel(DraftModel draft) override { heads_ = std::move(draft.medusa); }
+  void SetModel(DraftModel draft) override {
+    heads_ = std::move(draft.medusa);
+    tables_ = std::move(draft.tables);
+  }
 
  private:
   MedusaDrafter(Backend* backend, DraftModel draft, KvFormat kv_format, InputBatch* batch);
@@ -32,6 +35,7 @@ class MedusaDrafter final : public PassDrafter {
   void Forward(const StepInputs::Views& inputs) override;
   void Logits(const Tensor& logits, int64_t first, const Tensor& rows) override;
 
+  std::unique_ptr<Model> tables_;  // DraftModel::tables
   std::unique_ptr<MedusaHeads> heads_;
   size_t head_idx_ = 0;  // of this pass
   int64_t num_step_tokens_ = 0;

@@ -49,8 +49,9 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
   CHECK(limits_.groups.count() == 1 || (ranks_ == nullptr && backend_->device().memory_is_host() &&
                                         !options.speculation.has_model()))
       << "groups of layers are not built for these";
-  CHECK(!runs_late_ || (!options.speculation.drafts() && limits_.hidden_size == 0))
-      << "drafts and embeddings are not built for pipelines";
+  CHECK(!runs_late_ || limits_.hidden_size == 0) << "embeddings are not built for pipelines";
+  CHECK(!runs_late_ || options.speculation.method != DraftMethod::kEagle3)
+      << "earlier stages have its states";
 }
 
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backend> backend,

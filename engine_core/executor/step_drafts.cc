@@ -78,7 +78,6 @@ void StepDrafts::AppendBlocks(const ScheduledRequest& request, std::span<const B
 }
 
 void StepDrafts::Place(const SchedulerOutput& step) {
-  num_wanted_ = step.num_drafts_wanted;
   for (const ScheduledRequest& request : step.requests) {
     batch_->PlaceDrafts(request.slot, step.Drafts(request));
   }
@@ -88,6 +87,7 @@ void StepDrafts::Place(const SchedulerOutput& step) {
 
 void StepDrafts::Fold(const StepLayout& layout, const StepSamples& samples, ModelOutput* result) {
   candidates_.clear();
+  num_wanted_ = layout.num_drafts_wanted;
   for (size_t i = 0; i < layout.requests.size(); ++i) {
     const ScheduledRequest& request = layout.requests[i];
     batch_->SetDrafts(request.slot, {});

@@ -96,7 +96,7 @@ class StepDrafts {
   std::vector<int32_t> max_tokens_;              // of each slot: prompt and outputs
   std::vector<DraftPolicy::Candidate> candidates_;
   std::vector<PassDrafter::Wish> wishes_;
-  int32_t num_wanted_ = 0;  // by the scheduler, for each request of the step
+  int32_t num_wanted_ = 0;  // by the scheduler, for each request of the step that is folded
 };
 
 }  // namespace tandem

@@ -23,6 +23,7 @@ void StepLayout::Clear() {
   max_blocks = num_padding_logits_rows = 0;
   has_device_rows = has_host_rows = is_adapted = false;
   max_device_logprobs = -1;
+  num_drafts_wanted = 0;
 }
 
 void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
@@ -31,6 +32,7 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
   CHECK_LE(step.requests.size(), static_cast<size_t>(limits.max_num_seqs));
   Clear();
   requests.assign(step.requests.begin(), step.requests.end());
+  num_drafts_wanted = step.num_drafts_wanted;
   size_t next_mask = 0;
   for (size_t i = 0; i < requests.size(); ++i) {
     ScheduledRequest& request = requests[i];

@@ -47,6 +47,7 @@ struct StepLayout {
   bool has_device_rows = false;  // among logits_rows
   bool has_host_rows = false;
   int32_t max_device_logprobs = -1;  // of a row on the device; -1: none reports any
+  int32_t num_drafts_wanted = 0;     // SchedulerOutput::num_drafts_wanted
 
   void Reserve(int64_t max_requests);
 

@@ -2,8 +2,8 @@
 
 // A head over a target's hidden states that guesses the tokens after the next one: one layer, with
 // a cache of its own. The head's position p has the target's token p + 1 and its states of p; on
-// its own guesses it goes on from its own states. Thread, ownership: as Model; borrows the target,
-// which outlives it. One rank. Shapes: T tokens of a pass, H hidden, V vocabulary, R rows.
+// its own guesses it goes on from its own states. Thread, ownership: as Model; borrows the target's
+// tables, which outlive it. One rank. Shapes: T tokens of a pass, H hidden, V vocabulary, R rows.
 
 #include <span>
 

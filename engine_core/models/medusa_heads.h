@@ -3,7 +3,7 @@
 // Medusa's heads: the i-th guesses the token i places after the newest from the state that made the
 // newest, the target's last one after its final norm:
 //   x = state;  x += silu(W x + b), num_layers times;  logits = head x
-// Thread, ownership: as Model; borrows the target, which outlives it. One rank.
+// Thread, ownership: as Model; borrows the target's head, which outlives it. One rank.
 // Sources: Cai et al. 2024; both layouts of names in files, the authors' ("0.0.linear", "0.1") and
 // vLLM's ("blocks.0.layers.0", "lm_heads.0").
 

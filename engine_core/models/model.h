@@ -27,7 +27,7 @@ class Model {
   // Only the first share gets them, and others give an empty tensor.  REQUIRES: the last stage.
   void Logits(const Tensor& logits, const Tensor& rows);
 
-  // ---- for heads that draft: a model of one rank ----
+  // ---- for heads that draft; tables: of one rank, states: of ranks in shared memory too ----
   // out = the last hidden states of Forward after the final norm.  out: [T, H] act.
   void NormStates(const Tensor& out) { stages_.back()->decoder().NormStates(out); }
   const PackedMatrix& embedding_table() const {

@@ -515,6 +515,20 @@ StatusOr<std::unique_ptr<Stage>> LoadLayerAlone(const LoadContext& context) {
   return row->load(context);
 }
 
+StatusOr<std::unique_ptr<Model>> LoadTables(const LoadContext& context, bool embedding, bool head) {
+  ASSIGN_OR_RETURN(const ArchitectureRow* row, FindRow(context.config.architecture));
+  CHECK(embedding || head);
+  ModelConfig config = context.config;
+  config.num_layers = 0;
+  const ModelLimits limits = {.max_tokens = 1, .max_logits_rows = 1, .max_positions = 1};
+  LoadContext tables = {config, limits, context.weights, context.backend, context.formats};
+  constexpr RankShare kFirst = {.rank = 0, .size = 3}, kLast = {.rank = 2, .size = 3};
+  if (!embedding || !head) tables.stage = embedding ? kFirst : kLast;
+  std::vector<std::unique_ptr<Stage>> stages(1);
+  ASSIGN_OR_RETURN(stages[0], row->load(tables));
+  return std::make_unique<Model>(std::move(stages));
+}
+
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context, int num_stages) {
   ASSIGN_OR_RETURN(const ArchitectureRow* row, FindRow(context.config.architecture));
   CHECK(num_stages >= 1 && num_stages <= context.config.num_layers) << num_stages;

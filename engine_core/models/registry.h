@@ -26,6 +26,10 @@ StatusOr<ModelConfig> ParseModelConfig(std::string_view config, std::string_view
 // The layer context.only_layer of the config's architecture. REQUIRES: the config has one layer.
 StatusOr<std::unique_ptr<Stage>> LoadLayerAlone(const LoadContext& context);
 
+// The embedding, the head or both, whole and without layers, for a rank that has a part of them.
+// The context's stage and share are not read.
+StatusOr<std::unique_ptr<Model>> LoadTables(const LoadContext& context, bool embedding, bool head);
+
 // Loads a model of the config's architecture in stages, or the one stage of context.stage alone.
 // REQUIRES: at most as many stages as layers.
 StatusOr<std::unique_ptr<Model>> LoadModel(const LoadContext& context, int num_stages = 1);

@@ -4,6 +4,7 @@
 Usage: workers_test.py [unittest arguments]
 """
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -16,7 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from pair import LIMIT, Pair, bin_dir, is_alive, wait_for
 from peft_adapter import matrix_shapes, write_adapter
-from speculation_test import STORY, bodies, choices, text_of
+from speculation_test import HEADS, STORY, bodies, choices, text_of
 
 ONE_THREAD = ("--threads", "1")
 STREAM = {"prompt": STORY, "max_tokens": 300, "temperature": 0.6, "seed": 5, "ignore_eos": True, "stream": True}
@@ -82,6 +83,18 @@ class Responses(unittest.TestCase):
 
     def test_adapters_in_stages(self):
         self.check_adapters("-pp", "2")
+
+    def test_drafts_of_several_ranks(self):
+        ngram = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_min": 1, "prompt_lookup_max": 3}
+        heads = {name: {"method": name, "model": str(HEADS / name), "num_speculative_tokens": 3} for name in ("eagle", "eagle3")}
+        with Pair(*ONE_THREAD, model=HEADS / "target") as whole:
+            for flags, config in ((("-tp", "2"), heads["eagle3"]), (("-pp", "2"), heads["eagle"]), (("-pp", "2"), ngram)):
+                drafts = ("--speculative-config", json.dumps({**config, "adaptive": False}))
+                with Pair(*ONE_THREAD, *flags, *drafts, model=HEADS / "target") as split:
+                    for body in bodies():
+                        with self.subTest(flags=flags, method=config["method"], body=body):
+                            self.assertEqual(choices(split, body), choices(whole, body))
+                    self.assertGreater(split.total("vllm:spec_decode_num_accepted_tokens_total"), 0)
 
     def test_pipeline_parallel(self):
         self.check("-pp", "2")

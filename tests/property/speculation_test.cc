@@ -181,12 +181,15 @@ struct Counts {
   }
 };
 
-// One world without drafts, in which nothing happens, and one for each method, or for some.
+// One world without drafts, of one rank, in which nothing happens, and one for each method, or for
+// some.
 // heads: trained for the target; else random ones are made.
 void CompareWorlds(const EngineDriverOptions& base, uint64_t seed, Counts* counts,
                    const std::string& heads = "", Methods methods = {}) {
   Dice dice(seed);
-  EngineDriver plain(base);
+  EngineDriverOptions whole = base;
+  whole.ranks = {};
+  EngineDriver plain(whole);
   const int32_t vocab_size = plain.runner().limits().vocab_size;
   const std::vector<TestRequest> requests = DrawRequests(vocab_size, &dice);
   RunTogether(&plain, requests);
@@ -197,6 +200,8 @@ void CompareWorlds(const EngineDriverOptions& base, uint64_t seed, Counts* count
     drafters.eagle3 = heads + "/eagle3";
   }
   if (methods.empty()) methods = DrawMethods(3, &dice);
+  // Earlier stages have the states that it reads.
+  if (base.ranks.pipeline > 1) std::erase(methods, DraftMethod::kEagle3);
   for (const DraftMethod method : methods) {
     if (method == DraftMethod::kMtp && drafters.mtp.empty()) continue;
     EngineDriverOptions options = base;
@@ -297,9 +302,30 @@ TEST_CASE("Drafts change no output: heads that are often right") {
   CHECK(counts.num_cached > 0);
 }
 
+TEST_CASE("Drafts change no output: several ranks") {
+  for (const RankCounts& ranks : {RankCounts{.tensor = 2}, RankCounts{.pipeline = 2},
+                                  RankCounts{.tensor = 2, .pipeline = 2}}) {
+    CAPTURE(ranks.tensor, ranks.pipeline);
+    Counts counts;
+    EngineDriverOptions options = HeadOptions(DType::kBf16);
+    options.ranks = ranks;
+    for (uint64_t seed = 1; seed <= 2; ++seed) {
+      CompareWorlds(options, seed, &counts, kHeads, kAllMethods);
+    }
+    // Embedding and head are one table, which a head copies.
+    options = BaseOptions("llama_tied", DType::kF32, false);
+    options.ranks = ranks;
+    CompareWorlds(options, 3, &counts, "", kAllMethods);
+    CHECK(counts.num_accepted > 100);
+    CHECK(counts.num_rejected > 100);
+    CHECK(counts.num_preemptions > 0);
+    CHECK(counts.num_cached > 0);
+  }
+}
+
 // What a head guesses depends on the request's tokens alone, so the counts show whether each
 // position got the states of its token.
-TEST_CASE("A head guesses the same, however prompts are cut and whatever runs beside them") {
+TEST_CASE("A head guesses the same, however prompts and the model are cut") {
   for (const DraftMethod method : {DraftMethod::kEagle, DraftMethod::kEagle3}) {
     EngineDriverOptions options = HeadOptions(DType::kF32);
     options.enable_prefix_caching = false;
@@ -332,6 +358,17 @@ TEST_CASE("A head guesses the same, however prompts are cut and whatever runs be
         CHECK(together.num_accepted == alone.num_accepted);
         CHECK(together.num_rejected == alone.num_rejected);
       }
+    }
+    for (const RankCounts& ranks : {RankCounts{.tensor = 2}, RankCounts{.pipeline = 2}}) {
+      if (ranks.pipeline > 1 && method == DraftMethod::kEagle3) continue;
+      CAPTURE(static_cast<int>(method), ranks.tensor, ranks.pipeline);
+      options.ranks = ranks;
+      EngineDriver engine(options);
+      RunTogether(&engine, requests);
+      Counts split;
+      split.Add(&engine, requests);
+      CHECK(split.num_accepted == alone.num_accepted);
+      CHECK(split.num_rejected == alone.num_rejected);
     }
   }
 }
@@ -384,6 +421,8 @@ TEST_CASE("Drafters with a model sleep with their target, and guess as well afte
     CAPTURE(model);
     options.speculation = {
         .method = method, .num_speculative_tokens = 3, .adaptive = false, .model = model};
+    // A head of several ranks has copies of tables, which sleep, too.
+    options.ranks.tensor = method == DraftMethod::kMtp ? 2 : 1;
     EngineDriver engine(options);
     std::vector<Transcript> expected;
     int64_t num_accepted = 0;

@@ -54,7 +54,12 @@ DraftModel LoadTestDraft(const EngineDriverOptions& options, const ModelConfig& 
   CHECK(config.ok()) << config.status().ToString();
   auto weights = OpenSafetensors(options.speculation.model);
   CHECK(weights.ok()) << weights.status().ToString();
-  auto draft = LoadDraftModel(**config, options.speculation, runner.limits, options.formats, target,
+  std::unique_ptr<Weights> of_target;
+  if (options.ranks.num_ranks() > 1) {
+    of_target = OpenWeights(options.model_dir, "auto", target_config).value();
+  }
+  const DraftTarget of = {target, &target_config, of_target.get()};
+  auto draft = LoadDraftModel(**config, options.speculation, runner.limits, options.formats, of,
                               weights->get(), backend);
   CHECK(draft.ok()) << draft.status().ToString();
   return *std::move(draft);

@@ -123,15 +123,16 @@ TEST_CASE("engine config: what is not built for several ranks is refused by name
   CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--enable-prompt-embeds"}),
              Contains("--enable-prompt-embeds") && Contains("--pipeline-parallel-size"));
   CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--speculative-config",
-                      R"({"method": "ngram", "num_speculative_tokens": 2})"}),
-             Contains("--speculative-config"));
+                      R"({"method": "eagle3", "model": "m", "num_speculative_tokens": 2})"}),
+             Contains("--speculative-config") && Contains("eagle3") &&
+                 Contains("--pipeline-parallel-size"));
   CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--no-async-scheduling"}),
              Contains("--no-async-scheduling"));
   CHECK_THAT(refusal({"--device", "cuda", "-tp", "2", "--enable-lora"}),
              Contains("--enable-lora") && Contains("--device cuda"));
-  CHECK_THAT(refusal({"--device", "cpu", "-tp", "2", "--speculative-config",
+  CHECK_THAT(refusal({"--device", "cuda", "-tp", "2", "--speculative-config",
                       R"({"method": "eagle", "model": "m", "num_speculative_tokens": 2})"}),
-             Contains("eagle") && Contains("draft_model"));
+             Contains("eagle") && Contains("--device cuda"));
   CHECK_THAT(refusal({"--device", "cpu", "-tp", "2", "-ep"}),
              Contains("--enable-expert-parallel") && Contains("no experts"));
 }
