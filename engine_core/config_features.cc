@@ -131,6 +131,9 @@ Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const E
 Status SetDrafts(const EngineConfig& config, EngineSetup* setup) {
   ASSIGN_OR_RETURN(setup->runner.speculation, ParseSpeculativeConfig(config.speculative_config));
   SpeculativeConfig& speculation = setup->runner.speculation;
+  for (const std::string& key : speculation.keys_without_effect) {
+    LOG_WARNING << "--speculative-config: " << key << " has no effect, it is of another method";
+  }
   if (speculation.method == DraftMethod::kMtp && speculation.model.empty()) {
     speculation.model = config.model;
   }

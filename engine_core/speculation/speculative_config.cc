@@ -137,6 +137,11 @@ Status CheckUnused(const std::string& key, const Json& value) {
   if (key == "tensor_parallel_size") {
     return Refused("no key is called tensor_parallel_size; vLLM's is draft_tensor_parallel_size");
   }
+  if (key == "disable_by_batch_size") {
+    return Refused(
+        "no key is called disable_by_batch_size; [[1, n, drafts], [n + 1, n + 1, 0]] as "
+        "num_speculative_tokens_per_batch_size ends drafts above n requests");
+  }
   if (row == kDefaults.end()) return Refused("no key is called ", key);
   if (value.is_null() || value.dump() == row->second) return OkStatus();
   return WrongValue(key, value, std::string(row->second) + ", nothing else is built");
@@ -233,6 +238,19 @@ Status SetNgram(const Keys& keys, SpeculativeConfig* config) {
                  std::to_string(kMaxLookupLengths - 1), " above");
 }
 
+// Whether a key is about drafts of this method.
+bool Concerns(const std::string& key, const SpeculativeConfig& config) {
+  if (key.starts_with("prompt_lookup_")) return config.method == DraftMethod::kNgram;
+  if (key.starts_with("suffix_decoding_")) return config.method == DraftMethod::kSuffix;
+  if (key == "max_model_len") return config.has_model();
+  if (key == "disable_lookahead_block_hashes" || key == "disable_eagle_block_drop") {
+    return config.reads_next_token();
+  }
+  // vLLM names the method there, too.
+  if (key == "model") return config.has_model() || config.method == DraftMethod::kNgram;
+  return true;
+}
+
 }  // namespace
 
 StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text) {
@@ -243,6 +261,9 @@ StatusOr<SpeculativeConfig> ParseSpeculativeConfig(const std::string& text) {
   for (const auto& [key, value] : json.items()) RETURN_IF_ERROR(SetKey(key, value, &keys));
   RETURN_IF_ERROR(SetMethod(&keys));
   SpeculativeConfig config = keys.config;
+  for (const auto& [key, value] : json.items()) {
+    if (!value.is_null() && !Concerns(key, config)) config.keys_without_effect.push_back(key);
+  }
   if (config.method == DraftMethod::kNgram) RETURN_IF_ERROR(SetNgram(keys, &config));
   if (config.method == DraftMethod::kSuffix && !keys.num_drafts) {
     keys.num_drafts = config.suffix.max_tree_depth;

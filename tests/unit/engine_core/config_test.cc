@@ -352,6 +352,29 @@ TEST_CASE("engine config: what drafts need, and what needs drafts") {
              Contains("parallel_drafting"));
 }
 
+TEST_CASE("engine config: keys of --speculative-config that have no effect are named") {
+  const auto keys = [](const std::string& config) {
+    return ParseSpeculativeConfig(config).value().keys_without_effect;
+  };
+  CHECK(
+      keys(R"({"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": 2})").empty());
+  CHECK(keys(R"({"method": "suffix", "suffix_decoding_max_spec_factor": 2})").empty());
+  CHECK(keys(R"({"model": "m", "num_speculative_tokens": 3, "max_model_len": 64})").empty());
+  CHECK(
+      keys(
+          R"({"method": "suffix", "prompt_lookup_max": 4, "max_model_len": null, "model": "m"})") ==
+      std::vector<std::string>{"model", "prompt_lookup_max"});
+  CHECK(keys(R"({"model": "m", "num_speculative_tokens": 3, "suffix_decoding_max_tree_depth": 9,
+                 "disable_eagle_block_drop": true})") ==
+        std::vector<std::string>{"disable_eagle_block_drop", "suffix_decoding_max_tree_depth"});
+  CHECK(keys(R"({"method": "ngram", "num_speculative_tokens": 3, "max_model_len": 64})") ==
+        std::vector<std::string>{"max_model_len"});
+  CHECK_THAT(SetupError({"model", "--speculative-config",
+                         R"({"method": "ngram", "num_speculative_tokens": 3,
+                             "disable_by_batch_size": 4})"}),
+             Contains("num_speculative_tokens_per_batch_size"));
+}
+
 TEST_CASE("engine config: a head drafts the tokens of the target's input, and reads one ahead") {
   const auto setup = [](const std::string& more) {
     return Setup({"model", "--device", "cpu", "--speculative-config",
