@@ -6,7 +6,6 @@
 import argparse
 import json
 import os
-import shutil
 
 import torch
 from safetensors.torch import save_file
@@ -73,7 +72,10 @@ def main():
     weights = {name: parameter.detach().to(torch.bfloat16).contiguous() for name,
         parameter in model.named_parameters()}
     save_file(weights, os.path.join(arguments.out, "model.safetensors"), metadata={"format": "pt"})
-    shutil.copyfile(tokenizer_path, os.path.join(arguments.out, "tokenizer.json"))
+    with open(tokenizer_path, encoding="utf-8") as file:
+        stored = json.load(file)
+    with open(os.path.join(arguments.out, "tokenizer.json"), "w", encoding="utf-8") as file:
+        json.dump(stored, file, ensure_ascii=False, separators=(",", ":"))
     write_json(arguments.out, "config.json", {
         "architectures": ["Qwen3ForCausalLM"],
         "attention_bias": False,
