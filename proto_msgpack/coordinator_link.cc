@@ -22,8 +22,8 @@ Status CoordinatorLink::Start(zmq::context_t* context, const std::string& input,
   reports_.Open(*context, zmq::socket_type::push);
   Prepare(&words_);
   Prepare(&reports_);
-  RETURN_IF_ERROR(words_.Connect(output));
-  RETURN_IF_ERROR(reports_.Connect(input));
+  RETURN_IF_ERROR(words_.Connect(input));
+  RETURN_IF_ERROR(reports_.Connect(output));
   const std::string_view frames[] = {kSubscribe};
   words_.Send(frames);  // kept until there is a connection, and repeated over a new one
   return OkStatus();

@@ -16,7 +16,8 @@ namespace tandem::wire {
 
 class CoordinatorLink {
  public:
-  // Subscribes. input: where reports go; output: where the coordinator publishes.
+  // Subscribes. The names are the engine's side's: input: where the coordinator publishes, output:
+  // where reports go.
   Status Start(zmq::context_t* context, const std::string& input, const std::string& output);
   bool is_open() const { return reports_.is_open(); }
   void AddTo(PollSet* poll) { poll->Add(words_); }

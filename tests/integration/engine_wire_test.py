@@ -188,7 +188,7 @@ class Coordinator(unittest.TestCase):
         engine = strict_frontend.start_engine(self.frontend, pair.MODEL, "--data-parallel-rank", "1", "--headless")
         self.addCleanup(engine.wait, pair.LIMIT)
         self.addCleanup(engine.terminate)
-        ready = self.frontend.meet((self.frontend.address("reports"), self.frontend.address("words")))
+        ready = self.frontend.meet((self.frontend.address("words"), self.frontend.address("reports")))
         self.assertEqual((self.frontend.identity, ready["data_parallel_rank"]), (b"\x01\x00", 1))
         # Of an engine elsewhere vLLM's Python frontend takes nothing else.
         self.assertEqual(self.frontend.hello, {"status": "HELLO", "local": False, "headless": True})
