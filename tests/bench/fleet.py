@@ -367,14 +367,12 @@ def print_steady(options, sizes):
 def print_growth(options):
     print("\n| a new replica is ready after | replicas at the end | TTFT p99 in the worst 15 s | TTFT p99 of all | until p99 is below 10 s again |\n"
           "|---|---|---|---|---|")
-    curves = {}
     for begin_s in (10, 60, 300):
-        sizes, windows = curves[begin_s] = growth(min(options.replicas, 20), begin_s, options)
+        sizes, windows = growth(min(options.replicas, 20), begin_s, options)
         late = [i for i, window in enumerate(windows) if window["ttft_p99"] > 10]
         everything = [window["ttft_p99"] for window in windows]
         print(f"| {begin_s} s | {sizes[-1]:,} | {max(everything):.1f} s | {quantile(everything, 0.5):.1f} s | "
               f"{15 * (late[-1] + 1) if late else 0} s |", flush=True)
-    return curves
 
 
 # ---- the picture ----
@@ -382,7 +380,7 @@ def print_growth(options):
 COLOURS = ["#8c959f", "#e0912f", "#4c8dd6", "#4fa66a"]
 
 
-def svg_of(rows, curves, sizes):
+def svg_of(rows, sizes):
     width, height = 760, 250
     out = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" '
            'font-family="sans-serif" font-size="12" role="img" aria-label="Simulated fleets">',
@@ -401,7 +399,7 @@ def svg_of(rows, curves, sizes):
     def curve(left, right, points, colour, label, slot):
         places = [(left + x * (right - left), height - 50 - min(y, 1.02) * (height - 90)) for x, y in points]
         out.append(f'<path stroke="{colour}" d="M' + "L".join(f"{x:.1f} {y:.1f}" for x, y in places) + '"/>')
-        x, y = left - 20 + slot % 2 * (right - left) / 2, height - 22 + slot // 2 * 14
+        x, y = left - 20 + slot % 2 * ((right - left) / 2 + 8), height - 22 + slot // 2 * 14
         out.append(f'<rect x="{x:.0f}" y="{y - 9}" width="10" height="10" fill="{colour}"/>'
                    f'<text x="{x + 14:.0f}" y="{y}" class="small">{label}</text>')
 
@@ -412,13 +410,11 @@ def svg_of(rows, curves, sizes):
          [(y / 4, f"{y / 4:.2f}") for y in range(5)])
     for i, policy in enumerate(POLICIES):
         curve(40, 350, [(at(size), rows[size, policy]["hit_rate"]) for size in sizes], COLOURS[i], policy, i)
-    most = max(window["ttft_p99"] for _, windows in curves.values() for window in windows)
-    last = max(len(windows) for _, windows in curves.values())
-    axes(440, 740, f"TTFT p99 after {GROWTH:.0f} times the load, s", [(i / 4, f"{15 * last * i // 4} s") for i in range(5)],
+    most = max(figures["ttft_p99"] for figures in rows.values())
+    axes(440, 740, "TTFT p99 by number of replicas, s", [(at(size), f"{size:,}") for size in sizes],
          [(y / 4, f"{most * y / 4:.0f}") for y in range(5)])
-    for i, (begin_s, (_, windows)) in enumerate(curves.items()):
-        curve(440, 740, [(j / (last - 1), window["ttft_p99"] / most) for j, window in enumerate(windows)], COLOURS[i],
-              f"ready after {begin_s} s", i)
+    for i, policy in enumerate(POLICIES):
+        curve(440, 740, [(at(size), rows[size, policy]["ttft_p99"] / most) for size in sizes], COLOURS[i], policy, i)
     return "\n".join([*out, "</svg>\n"])
 
 
@@ -432,9 +428,10 @@ def main():
     parser.add_argument("--svg", type=pathlib.Path)
     options = parser.parse_args()
     sizes = [size for size in (10, 100) if size < options.replicas] + [options.replicas]
-    rows, curves = print_steady(options, sizes), print_growth(options)
+    rows = print_steady(options, sizes)
     if options.svg:
-        options.svg.write_text(svg_of(rows, curves, sizes))
+        options.svg.write_text(svg_of(rows, sizes))
+    print_growth(options)
 
 
 if __name__ == "__main__":
