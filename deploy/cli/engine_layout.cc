@@ -1,5 +1,6 @@
 #include "deploy/cli/engine_layout.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
@@ -11,6 +12,11 @@ namespace tandem {
 namespace {
 
 using Words = std::vector<std::string>;
+
+constexpr const char* kRolesChoose = ": --prefill and --decode choose the KV connector";
+constexpr const char* kRolesNeedPrefixes =
+    "--no-enable-prefix-caching: with --prefill and --decode KV goes from one prefix cache to "
+    "another";
 
 bool IsGiven(const ServeCommandLine& line, const std::string& name) {
   return line.origins.contains(name);
@@ -90,13 +96,11 @@ StatusOr<EngineLayout> RolesLayout(const ServeCommandLine& line) {
   }
   for (const char* flag : {"kv-transfer-config", "kv-offloading-size"}) {
     if (IsGiven(line, flag)) {
-      return Refusal("--" + std::string(flag) + ": --prefill and --decode choose the KV connector");
+      return Refusal("--" + std::string(flag) + kRolesChoose);
     }
   }
   if (!line.engine.enable_prefix_caching) {
-    return Refusal(
-        "--no-enable-prefix-caching: with --prefill and --decode KV goes from one prefix cache to "
-        "another");
+    return Refusal(kRolesNeedPrefixes);
   }
   EngineLayout layout;
   layout.num_prefill = static_cast<int>(line.own.prefill);
@@ -210,23 +214,45 @@ Words FrontendWords(const EngineLayout& layout, const ServeCommandLine& line) {
                        Given("prefill-engines", num_prefill)});
 }
 
-std::string KvTransferWord(const EngineLayout& layout, int engine_index,
-                           const std::string& folder) {
+std::string KvTransferWord(const EngineLayout& layout, int engine_index, const std::string& folder,
+                           bool at_second_address) {
   nlohmann::json config = {{"kv_connector", "TandemConnector"},
                            {"kv_role", "kv_consumer"},
                            {"kv_load_failure_policy", "recompute"}};
-  const auto address_of = [&](int prefill_engine) {
-    return "unix:" + folder + "/kv-" + std::to_string(prefill_engine);
+  const auto address_of = [&](int prefill_engine, bool is_second) {
+    const std::string address = "unix:" + folder + "/kv-" + std::to_string(prefill_engine);
+    return is_second ? address + "-second" : address;
   };
+  nlohmann::json& extra = config["kv_connector_extra_config"];
   if (engine_index < layout.num_prefill) {
     config["kv_role"] = "kv_producer";
-    config["kv_connector_extra_config"]["listen"] = address_of(engine_index);
+    extra["listen"] = address_of(engine_index, at_second_address);
   } else {
     for (int i = 0; i < layout.num_prefill; ++i) {
-      config["kv_connector_extra_config"]["peers"].push_back(address_of(i));
+      for (const bool is_second : {false, true}) extra["peers"].push_back(address_of(i, is_second));
     }
   }
   return "--kv-transfer-config=" + config.dump();
+}
+
+StatusOr<Words> WordsOfSuccessor(const EngineLayout& layout, const Words& before,
+                                 const Words& changed, const std::string& folder) {
+  if (layout.num_prefill == 0) return changed;
+  EngineConfig config_before, config;
+  const std::vector<Flag> flags = EngineFlags(config);
+  RETURN_IF_ERROR(ParseFlags(EngineFlags(config_before), before, "").status());
+  RETURN_IF_ERROR(ParseFlags(flags, changed, "").status());
+  if (config.kv_transfer_config != config_before.kv_transfer_config) {
+    return Refusal(std::string("--kv-transfer-config") + kRolesChoose);
+  }
+  if (config.kv_offloading_size != config_before.kv_offloading_size) {
+    return Refusal(std::string("--kv-offloading-size") + kRolesChoose);
+  }
+  if (!config.enable_prefix_caching) return Refusal(kRolesNeedPrefixes);
+  const auto engine_index = static_cast<int>(config.data_parallel_rank);
+  const bool was_at_first =
+      std::ranges::find(before, KvTransferWord(layout, engine_index, folder)) != before.end();
+  return ChangedFlags(flags, changed, {KvTransferWord(layout, engine_index, folder, was_at_first)});
 }
 
 StatusOr<std::vector<LocalEngine>> LocalEngines(const EngineLayout& layout,

@@ -32,8 +32,17 @@ struct EngineLayout {
 StatusOr<EngineLayout> LayoutOf(const ServeCommandLine& line);
 
 // The word that has an engine leave KV to others, or take theirs: engine_index of the layout, which
-// has prefill engines. folder: the command's runtime folder.
-std::string KvTransferWord(const EngineLayout& layout, int engine_index, const std::string& folder);
+// has prefill engines. folder: the command's runtime folder. A prefill engine listens at one of two
+// addresses, and both are known to those that read.
+std::string KvTransferWord(const EngineLayout& layout, int engine_index, const std::string& folder,
+                           bool at_second_address = false);
+// The words of a swap for the successor of an engine with these: its role stays, and a prefill
+// engine has the address that its predecessor does not have. INVALID_ARGUMENT: they change what the
+// roles decide.
+StatusOr<std::vector<std::string>> WordsOfSuccessor(const EngineLayout& layout,
+                                                    const std::vector<std::string>& before,
+                                                    const std::vector<std::string>& changed,
+                                                    const std::string& folder);
 
 // The command line's words for the frontend.
 std::vector<std::string> FrontendWords(const EngineLayout& layout, const ServeCommandLine& line);

@@ -105,11 +105,6 @@ StatusOr<std::vector<std::string>> ChangedEngineWords(const std::vector<std::str
 
 // What each of several engine cores has of its own stays.
 Status CheckMayChange(const EngineLayout& layout, const std::vector<std::string>& changes) {
-  if (layout.num_prefill > 0) {
-    return FailedPreconditionError(
-        "engine cores of --prefill and --decode are not swapped: a second prefill engine core "
-        "would listen at the address of the first");
-  }
   const auto is_cpu_bind = [](const std::string& word) {
     return word == "--cpu-bind" || word.starts_with("--cpu-bind=");
   };
@@ -121,11 +116,13 @@ Status CheckMayChange(const EngineLayout& layout, const std::vector<std::string>
 
 StatusOr<Supervisor::Program> ChangedEngine(const std::string& handshake_address,
                                             const EngineLayout& layout,
+                                            const std::string& runtime_folder,
                                             const Supervisor::Program& now,
                                             const std::vector<std::string>& changes,
                                             const std::string& folder) {
   RETURN_IF_ERROR(CheckMayChange(layout, changes));
   ASSIGN_OR_RETURN(std::vector<std::string> words, ChangedEngineWords(now.words, changes, folder));
+  ASSIGN_OR_RETURN(words, WordsOfSuccessor(layout, now.words, words, runtime_folder));
   ASSIGN_OR_RETURN(std::vector<std::string> argv,
                    ProgramCommand("tandem-engine-core", words, handshake_address));
   argv.emplace_back(kTakeOver);
@@ -293,7 +290,7 @@ int RunServe(const std::vector<std::string>& args) {
   Supervisor supervisor(
       *folder, std::move(programs->frontend), std::move(programs->engines),
       std::bind_front(ChangedFrontend, handshake_address),
-      std::bind_front(ChangedEngine, handshake_address, *layout),
+      std::bind_front(ChangedEngine, handshake_address, *layout, *folder),
       {.stop_s = stop_timeout_s, .hang_s = frontend_config.engine_health.hang_timeout_s});
   const StatusOr<int> exit_code = supervisor.Run();
   return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), kExitFailed);

@@ -224,6 +224,37 @@ class Adapters(unittest.TestCase):
                 self.assertNotIn("KV of request", server.log)
 
 
+class Swaps(unittest.TestCase):
+    def test_both_roles_are_replaced_and_hand_over_goes_on(self):
+        with Pair(*SIZES, *ROLES) as server:
+            whole = text_of(server, stream_of(1))
+            expected = [answer(server, body) for _, body in bodies()]
+            for swap in (1, 2, 3):  # the third prefill engine has the first one's address again
+                before = engines_of(server)
+                with concurrent.futures.ThreadPoolExecutor(8) as pool:
+                    answers, swapped = [], []
+
+                    def at_20():
+                        answers.extend(pool.submit(answer, server, body) for _, body in bodies())
+                        swapped.append(server.command("swap"))
+
+                    self.assertEqual(text_of(server, stream_of(1), at_20=at_20), whole)
+                    self.assertEqual((swapped[0].returncode, swapped[0].stderr), (0, ""))
+                    self.assertEqual([each.result() for each in answers], expected)
+                self.assertFalse(set(engines_of(server).values()) & set(before.values()))
+                for engine in (PREFILL, DECODE):
+                    self.assertEqual(count(server, "tandem:engine_swaps_total", engine), swap)
+                loaded = count(server, "vllm:external_prefix_cache_hits_total", DECODE)
+                answer(server, {"prompt": prompt_of(60 + swap), "max_tokens": 2, "temperature": 0})
+                self.assertEqual(count(server, "vllm:external_prefix_cache_hits_total", DECODE), loaded + 288)
+            self.assertEqual(server.total("tandem:requests_resumed_total"), 0)
+            for words, refusal in ((("--kv-transfer-config", "{}"), "choose the KV connector"),
+                                   (("--no-enable-prefix-caching",), "from one prefix cache to another")):
+                swap = server.command("swap", *words)
+                self.assertEqual(swap.returncode, 2, swap.stdout)
+                self.assertIn(refusal, swap.stderr)
+
+
 class Deaths(unittest.TestCase):
     def test_nothing_is_lost_when_either_engine_dies(self):
         with Pair(*SIZES, *ROLES) as server:

@@ -183,9 +183,50 @@ TEST_CASE("engine layout: prefill apart from decode") {
         R"("kv_role":"kv_producer"})");
   CHECK(KvTransferWord(layout, 2, "/run/x") ==
         R"(--kv-transfer-config={"kv_connector":"TandemConnector","kv_connector_extra_config":)"
-        R"({"peers":["unix:/run/x/kv-0","unix:/run/x/kv-1"]},"kv_load_failure_policy":"recompute",)"
+        R"({"peers":["unix:/run/x/kv-0","unix:/run/x/kv-0-second","unix:/run/x/kv-1",)"
+        R"("unix:/run/x/kv-1-second"]},"kv_load_failure_policy":"recompute",)"
         R"("kv_role":"kv_consumer"})");
   CHECK(FrontendOf({}).prefill_engines == 0);
+}
+
+TEST_CASE("engine layout: a prefill engine's successor listens where it does not") {
+  const Words args = {"--prefill", "2", "--decode", "1"};
+  const EngineLayout layout = Layout(args);
+  const auto words_of = [&](int index, bool at_second) {
+    Words words = Engines(args)[static_cast<size_t>(index)].words;
+    words.push_back(KvTransferWord(layout, index, "/run/x", at_second));
+    return words;
+  };
+  const auto successor_of = [&](const Words& words, const Words& more) {
+    Words changed = words;
+    changed.insert(changed.begin(), more.begin(), more.end());
+    return WordsOfSuccessor(layout, words, changed, "/run/x");
+  };
+  for (const bool at_second : {false, true}) {
+    const StatusOr<Words> next = successor_of(words_of(1, at_second), {"--max-num-seqs=5"});
+    REQUIRE(next.ok());
+    CHECK(next->front() == "--max-num-seqs=5");
+    CHECK(next->back() == KvTransferWord(layout, 1, "/run/x", !at_second));
+    CHECK(next->size() == words_of(1, at_second).size() + 1);
+  }
+  const StatusOr<Words> reader = successor_of(words_of(2, false), {});
+  REQUIRE(reader.ok());
+  CHECK(reader->back() == KvTransferWord(layout, 2, "/run/x"));
+  const auto refusal = [&](const Words& more) {
+    Words changed = words_of(0, false);
+    changed.pop_back();
+    changed.push_back(KvTransferWord(layout, 0, "/run/x"));
+    for (const std::string& word : more) {
+      if (word.starts_with("--kv-transfer-config")) changed.pop_back();
+    }
+    changed.insert(changed.end(), more.begin(), more.end());
+    return std::string(
+        WordsOfSuccessor(layout, words_of(0, false), changed, "/run/x").status().message());
+  };
+  CHECK(refusal({"--kv-transfer-config={}"}).starts_with("--kv-transfer-config: --prefill and"));
+  CHECK(refusal({"--kv-offloading-size=1"}).starts_with("--kv-offloading-size: --prefill and"));
+  CHECK(refusal({"--no-enable-prefix-caching"}).starts_with("--no-enable-prefix-caching: with"));
+  CHECK(refusal({}).empty());
 }
 
 TEST_CASE("engine layout: what contradicts --prefill and --decode is refused by name") {
