@@ -132,6 +132,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"data-parallel-size", &c.data_parallel_size, "Engines to wait for", {.min = 1, .max = 1024, .short_name = "dp"}},
       {"data-parallel-start-rank", &c.data_parallel_start_rank, "Rank of the first of them, for metrics and X-data-parallel-rank", {.min = 0, .max = 65535, .short_name = "dpr"}},
       {"data-parallel-routing", &c.data_parallel_routing, "Which engine gets a request: load: the least loaded; prefix: the one that was sent most of its prompt before, if it is not loaded much more than others", {.choices = {"load", "prefix"}}},
+      {"data-parallel-lockstep", &c.data_parallel_lockstep, "The engines are vLLM's, of a mixture whose experts they share: have them form a group, and coordinate their waves"},
       {"prefill-engines", &c.prefill_engines, "How many of the engines, the first ones, compute prompts for the others; they need a --kv-transfer-config. `tandem serve --prefill N --decode M` sets this and that", {.min = 0, .max = 1023}},
       {"prefill-min-tokens", &c.prefill_min_tokens, "With --prefill-engines: a shorter prompt is computed by the engine that decodes it. With --data-parallel-routing prefix, tokens that this one was sent before do not count", {.min = 1, .max = 1ll << 40}},
       {"engine-hang-timeout", &c.engine_health.hang_timeout_s, "Seconds without a sign of life after which an engine counts as dead, and `tandem serve` kills it; 0: never", {.min = 0, .max = 86400}},
@@ -280,6 +281,24 @@ Status FinishServer(FrontendConfig& config) {
   return OkStatus();
 }
 
+// The engines of a group are another program's, and meet each other at an address of a network.
+Status CheckLockstep(const FrontendConfig& config) {
+  if (!config.data_parallel_lockstep) return OkStatus();
+  const std::string flag = "--data-parallel-lockstep: ";
+  if (config.data_parallel_size < 2) {
+    return InvalidArgumentError(flag + "needs a --data-parallel-size of at least 2");
+  }
+  if (!config.handshake_address.starts_with("tcp://")) {
+    return InvalidArgumentError(flag +
+                                "needs --data-parallel-address, an address of the host of "
+                                "engine 0, which all engines reach");
+  }
+  if (!config.tcp_keys.empty()) {
+    return InvalidArgumentError(flag + "the engines are vLLM's, which have no --tcp-keys");
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 Status CheckApiKeys(const FrontendConfig& config) {
@@ -364,7 +383,7 @@ Status Finish(FrontendConfig& config) {
       wire::ResolveHandshakeAddress(config.handshake_address, config.data_parallel_address,
                                     config.data_parallel_rpc_port));
   RETURN_IF_ERROR(wire::CheckTcp(config.handshake_address, config.tcp_keys, config.insecure_tcp));
-  return OkStatus();
+  return CheckLockstep(config);
 }
 
 StatusOr<FrontendConfig> WithSettingsFile(const FrontendConfig& config) {

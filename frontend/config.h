@@ -86,6 +86,7 @@ struct FrontendConfig {
   int64_t data_parallel_size = 1;
   int64_t data_parallel_start_rank = 0;
   std::string data_parallel_routing = "load";
+  bool data_parallel_lockstep = false;
   int64_t prefill_engines = 0;
   int64_t prefill_min_tokens = 256;
   EngineHealthLimits engine_health = {.hang_timeout_s = 60};

@@ -432,11 +432,16 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   if (config.handshake_address.starts_with("tcp://") && !config.tcp_keys.empty()) {
     ASSIGN_OR_RETURN(tcp_keys, wire::ReadTcpKeys(config.tcp_keys, wire::TcpSide::kFrontend));
   }
-  wire::FrontendEndpoint endpoint({.handshake_address = config.handshake_address,
-                                   .data_address = DataAddress(config.handshake_address),
-                                   .num_engines = static_cast<int>(config.data_parallel_size),
-                                   .num_clients = static_cast<int>(config.api_server_count),
-                                   .tcp_keys = std::move(tcp_keys)});
+  const std::string data_address = DataAddress(config.handshake_address);
+  wire::FrontendEndpoint endpoint(
+      {.handshake_address = config.handshake_address,
+       .data_address = data_address,
+       .num_engines = static_cast<int>(config.data_parallel_size),
+       .num_clients = static_cast<int>(config.api_server_count),
+       .tcp_keys = std::move(tcp_keys),
+       .group_master = config.data_parallel_lockstep
+                           ? data_address.substr(std::string_view("tcp://").size())
+                           : ""});
 
   std::unique_ptr<ResponseStore> response_store;
   if (config.enable_responses_api_store) {

@@ -1,8 +1,8 @@
 #pragma once
 
-// An engine's link to the data-parallel coordinator that vLLM's frontend names: the coordinator
-// tells all of that frontend's clients what each engine runs and has waiting. It begins once every
-// engine has subscribed. Its waves keep the steps of a mixture's engines in lockstep; our engines
+// An engine's link to the data-parallel coordinator that a frontend names: vLLM's reports to all of
+// its frontend's clients what each engine runs and has waiting. It begins once every engine has
+// subscribed. Its waves keep the steps of a mixture's engines in lockstep; our engines
 // share nothing, so they start none and heed none. Thread: the wire thread.
 
 #include <string>

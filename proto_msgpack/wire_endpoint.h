@@ -74,6 +74,9 @@ struct FrontendEndpointOptions {
   size_t max_message_bytes = 256u << 20;  // a larger message from an engine is dropped
   std::string owner = {};                 // the ending of ipc names; empty: the process id
   std::optional<TcpKeys> tcp_keys = {};   // with tcp; else it is open
+  // With tcp and without keys: the engines are a group (engine_group.h), whose first one has this
+  // address. Empty: they are not.
+  std::string group_master = {};
 };
 
 // What one client (network shard) is called with, on the wire thread. They must only post.

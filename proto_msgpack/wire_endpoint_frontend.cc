@@ -40,6 +40,10 @@ Status FrontendEndpoint::Loop::BindIn(std::optional<IpcFolder> folder) {
   folder_ = std::move(folder);
   RETURN_IF_ERROR(BindHandshake());
   RETURN_IF_ERROR(BindClients());
+  if (!options_.group_master.empty()) {
+    RETURN_IF_ERROR(group_.Start(&context_, options_.data_address, options_.group_master,
+                                 options_.num_engines, &init_));
+  }
   poll_.Reset(wake_up_);
   gate_.AddTo(&poll_);
   poll_.Add(handshake_.socket);
@@ -47,6 +51,7 @@ Status FrontendEndpoint::Loop::BindIn(std::optional<IpcFolder> folder) {
     poll_.Add(client.input.socket);
     poll_.Add(client.output);
   }
+  group_.AddTo(&poll_);
   return OkStatus();
 }
 
@@ -143,6 +148,7 @@ void FrontendEndpoint::Loop::Run() {
     RunCalls();
     SendOutgoing();
     for (size_t i = 0; i < clients_.size(); ++i) ReceiveOutputs(i);
+    group_.Receive();
     ApplyConnectionEvents();
     ReceiveHandshakes();
     for (size_t i = 0; i < clients_.size(); ++i) ReceiveReadyResponses(i);
@@ -151,6 +157,7 @@ void FrontendEndpoint::Loop::Run() {
   SendOutgoing();
   if (!handshake_name().empty()) folder_->Withdraw(handshake_name());
   handshake_.socket.Close(kLingerMs);
+  group_.Close();
   for (FrontendClient& client : clients_) {
     client.input.socket.Close(kLingerMs);
     client.output.Close();

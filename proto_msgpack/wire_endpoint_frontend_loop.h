@@ -18,6 +18,7 @@
 
 #include "common/mailbox.h"
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/engine_group.h"
 #include "proto_msgpack/engine_seats.h"
 #include "proto_msgpack/key_gate.h"
 #include "proto_msgpack/wire_endpoint.h"
@@ -106,6 +107,7 @@ class FrontendEndpoint::Loop {
   Listening handshake_;
   EngineSeats engines_;
   InitMessage init_;
+  EngineGroup group_;
   bool is_published_ = false;  // the wire thread's
   bool stood_by_ = false;
   KeyGate gate_;

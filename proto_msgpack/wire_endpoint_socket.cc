@@ -130,6 +130,10 @@ void Socket::FollowPeers() {
   });
 }
 
+void Socket::PassOnEachSubscription() {
+  MustSucceed([&] { socket_.set(zmq::sockopt::xpub_verbose, true); });
+}
+
 // By the kernel's probes (tcp only) and not by ZMTP pings: vLLM's Rust frontend takes a ping for a
 // broken peer and dies.
 void Socket::NoticeVanishedHosts() {

@@ -177,6 +177,12 @@ StatusOr<EngineLayout> LayoutOf(const ServeCommandLine& line) {
         "tandem-frontend and each tandem-engine-core yourself");
   }
   if (line.own.prefill > 0 || line.own.decode > 0) return RolesLayout(line);
+  if (line.frontend.data_parallel_lockstep &&
+      line.engine.data_parallel_size_local.value_or(1) != 0) {
+    return Refusal(
+        "--data-parallel-lockstep: the engines are vLLM's and are started elsewhere, so it needs "
+        "--data-parallel-size-local 0");
+  }
   const bool is_external = line.own.external_lb || IsGiven(line, "data-parallel-rank");
   const bool is_hybrid =
       line.own.hybrid_lb || (!line.engine.headless && line.engine.data_parallel_start_rank > 0);

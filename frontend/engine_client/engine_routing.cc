@@ -15,6 +15,10 @@
 namespace tandem {
 namespace {
 
+// With it an engine of a group that stands still starts a wave by itself (proto_msgpack/
+// engine_group.h): older ones wait for the frontend if it is their next one.
+constexpr int32_t kAnEarlierWave = -1;
+
 // Whether the first one's message can stand for all.
 bool AreFirstChoices(const std::vector<wire::EngineCoreRequest*>& choices) {
   const std::optional<std::string> shared = wire::SharedId(choices.front()->request_id);
@@ -84,7 +88,10 @@ void EngineClient::FillIn(Choices* choices, bool is_ours) {
   for (size_t i = 0; i < choices->size(); ++i) {
     wire::EngineCoreRequest& choice = (*choices)[i];
     choice.client_index = options_.client_index;
-    if (!is_ours) choice.own = {};
+    if (!is_ours) {
+      choice.own = {};
+      choice.current_wave = kAnEarlierWave;
+    }
     if (draws_seeds) {
       choice.sampling_params.seed = wire::ChoiceSeed(first_seed, static_cast<int64_t>(i));
     }

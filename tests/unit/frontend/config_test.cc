@@ -58,6 +58,19 @@ TEST_CASE("defaults follow from the flags that are set") {
   CHECK(DataAddress(far->handshake_address) == "tcp://10.0.0.1");
 }
 
+TEST_CASE("a group of engines needs an address, several engines and no keys") {
+  const auto refusal = [](std::vector<std::string> more) {
+    more.insert(more.begin(), {kFolder, "--data-parallel-lockstep"});
+    return std::string(Parse(more).status().message());
+  };
+  CHECK(refusal({}).ends_with("needs a --data-parallel-size of at least 2"));
+  CHECK(
+      refusal({"-dp", "2"}).starts_with("--data-parallel-lockstep: needs --data-parallel-address"));
+  CHECK(refusal({"-dp", "2", "-dpa", "10.0.0.1", "--tcp-keys", "/k"})
+            .starts_with("--data-parallel-lockstep: the engines are vLLM's"));
+  CHECK(refusal({"-dp", "2", "-dpa", "10.0.0.1", "--insecure-tcp"}).empty());
+}
+
 TEST_CASE("adapters are named in both forms, and not as the model") {
   const auto config =
       Parse({kFolder, "--served-model-name", "m", "--lora-modules", "a=/p/a",

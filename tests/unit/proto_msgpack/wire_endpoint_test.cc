@@ -13,6 +13,7 @@
 #include <atomic>
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "common/random.h"
@@ -495,6 +496,98 @@ TEST_CASE("wire: processes of other users are refused, whatever the folder allow
     ++num_sockets;
   }
   CHECK(num_sockets >= 3);
+}
+
+// ---- Engines that form a group ----
+
+// An engine's sockets to the coordinator, by the names that the reply to its HELLO has.
+struct Member {
+  Member(zmq::context_t& context, const EngineAddresses& addresses)
+      : words(context, zmq::socket_type::xsub), reports(context, zmq::socket_type::push) {
+    for (zmq::socket_t* const socket : {&words, &reports}) socket->set(zmq::sockopt::linger, 0);
+    words.set(zmq::sockopt::rcvtimeo, 10'000);
+    words.connect(*addresses.coordinator_input);
+    reports.connect(*addresses.coordinator_output);
+    words.send(zmq::str_buffer("\x01"));
+  }
+  // The frames of the next message, one after another; empty: none came.
+  std::string Next() {
+    std::string frames;
+    zmq::message_t frame;
+    do {
+      if (!words.recv(frame)) return "";
+      frames += frame.to_string();
+    } while (frame.more());
+    return frames;
+  }
+  void Report(int index, std::optional<int64_t> started, std::optional<int64_t> completed) {
+    EngineCoreOutputs report;
+    report.engine_index = index;
+    report.start_wave = started;
+    report.wave_complete = completed;
+    EncodedMessage message;
+    Encode(report, &message);
+    reports.send(zmq::buffer(message.body));
+  }
+
+  zmq::socket_t words, reports;
+};
+
+TEST_CASE("wire: engines of a group get their ports, and a coordinator of their waves") {
+  const TempFolder folder;
+  FrontendEndpointOptions options = FrontendIn(folder, 2);
+  options.handshake_address = "tcp://127.0.0.1:0";
+  options.data_address = "tcp://127.0.0.1";
+  options.group_master = "127.0.0.1";
+  Inbox<ClientEvent> events;
+  FrontendEndpoint frontend(options);
+  frontend.SetClient(0, CallbacksInto(&events));
+  REQUIRE(frontend.Start().ok());
+
+  zmq::context_t context;
+  zmq::socket_t handshake(context, zmq::socket_type::dealer);
+  handshake.set(zmq::sockopt::linger, 0);
+  handshake.set(zmq::sockopt::rcvtimeo, 10'000);
+  handshake.set(zmq::sockopt::routing_id, EngineIdentity(0));
+  handshake.connect(frontend.handshake_address());
+  EncodedMessage hello;
+  EngineStatus status;
+  status.status = kStatusHello;
+  status.local = false;
+  status.headless = true;
+  Encode(status, &hello);
+  handshake.send(zmq::buffer(hello.body));
+  zmq::message_t reply;
+  REQUIRE(handshake.recv(reply));
+  InitMessage init;
+  const std::string_view frames[] = {{reply.data<char>(), reply.size()}};
+  REQUIRE(Decode(frames, &init).ok());
+  const auto config = nlohmann::json::from_msgpack(init.parallel_config.packed);
+  CHECK(config["data_parallel_master_ip"] == "127.0.0.1");
+  CHECK(config["data_parallel_size"] == 2);
+  CHECK(config["data_parallel_master_port"].get<int>() > 0);
+  CHECK(config["_data_parallel_master_port_list"].size() == 7);
+  CHECK(config["_coord_store_port"] == 0);
+
+  Member first(context, init.addresses);
+  Member second(context, init.addresses);
+  CHECK(first.Next() == "READY");
+  CHECK(second.Next() == "READY");
+  first.reports.send(zmq::str_buffer("no report"));
+  first.Report(7, 0, std::nullopt);
+  second.Report(1, 0, std::nullopt);
+  const std::string start = "\x02\x92";
+  CHECK(first.Next() == start + std::string("\x00\x01", 2));
+  CHECK(second.Next() == start + std::string("\x00\x01", 2));
+  first.Report(0, 0, std::nullopt);  // it runs already
+  first.Report(0, std::nullopt, 0);
+  first.Report(0, 1, std::nullopt);
+  CHECK(second.Next() == start + std::string("\x01\x00", 2));
+  CHECK(first.Next() == start + std::string("\x01\x00", 2));
+  // One that comes back gets its READY at once; so does everybody.
+  Member third(context, init.addresses);
+  CHECK(third.Next() == "READY");
+  CHECK(second.Next() == "READY");
 }
 
 }  // namespace

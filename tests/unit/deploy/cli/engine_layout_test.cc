@@ -125,6 +125,8 @@ TEST_CASE("engine layout: flags that do not fit together are refused") {
   CHECK(Refusal({"-dp", "2", "-dpn", "0", "--headless"}).starts_with("--headless: with"));
   CHECK(
       Refusal({"-dp", "2", "-dpa", "h", "--headless", "-dpl", "0"}).starts_with("--data-paralle"));
+  CHECK(Refusal({"-dp", "2", "-dpa", "h", "--insecure-tcp", "--data-parallel-lockstep"})
+            .starts_with("--data-parallel-lockstep: the engines are vLLM's"));
   CHECK(Refusal({"--handshake-address", "ipc:///x/y"}).starts_with("--handshake-address: this"));
 }
 

@@ -292,6 +292,7 @@ TEST_CASE("engine_client: an engine of ours gets the prompt of n choices once, o
     CHECK(first.request_id == "0_x");
     CHECK(first.sampling_params.n == (is_ours ? 2 : 1));
     CHECK(first.sampling_params.seed.has_value() == is_ours);
+    CHECK(first.current_wave == (is_ours ? 0 : -1));
     if (!is_ours) {
       const auto second = setup.engine().Next<wire::EngineCoreRequest>();
       CHECK(second.request_id == "1_x");
