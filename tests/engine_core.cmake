@@ -128,7 +128,7 @@ tandem_test(unit_speculation LABEL unit
   DEPS engine_core/speculation tests/support)
 tandem_test(golden_speculative LABEL golden SRCS golden/speculative_test.cc support/engine_driver.cc
   DEPS engine_core/executor engine_core/scheduler engine_core/speculation tests/support tests/support/files
-       nlohmann_json::nlohmann_json)
+       tests/support/gzip nlohmann_json::nlohmann_json)
 tandem_test(property_speculation LABEL property TIMEOUT 300
   SRCS property/speculation_test.cc support/engine_driver.cc support/made_weights.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/gzip nlohmann_json::nlohmann_json)

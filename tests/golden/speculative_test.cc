@@ -2,7 +2,6 @@
 // runs of a small model with their counts of drafts.
 
 #include <algorithm>
-#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -13,6 +12,7 @@
 #include "engine_core/speculation/suffix_drafter.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>
 
@@ -21,13 +21,6 @@ namespace {
 
 using Json = nlohmann::json;
 using Tokens = std::vector<TokenId>;
-
-Json ReadJson(const std::string& path) {
-  std::ifstream file(path);
-  INFO(path);
-  REQUIRE(file.good());
-  return Json::parse(file);
-}
 
 const std::string kHere = std::string(TANDEM_GOLDEN_DIR) + "/speculative/";
 
@@ -45,7 +38,7 @@ Tokens Drafts(const Tokens& tokens, int32_t min, int32_t max, size_t k, size_t m
 }
 
 TEST_CASE("vLLM's n-gram search: the same drafts") {
-  const Json golden = ReadJson(kHere + "ngram.json");
+  const Json golden = ReadGzipJson(kHere + "ngram.json");
   CHECK(golden["cases"].size() == 320);
   for (const Json& c : golden["cases"]) {
     INFO(c.dump());
@@ -85,7 +78,7 @@ bool IsReadLater(const Json& config) {
 }
 
 TEST_CASE("vLLM's --speculative-config: the same is taken, the same is refused") {
-  const Json golden = ReadJson(kHere + "config.json");
+  const Json golden = ReadGzipJson(kHere + "config.json");
   size_t num_taken = 0;
   for (const Json& c : golden["cases"]) {
     INFO(c.dump());
@@ -144,7 +137,7 @@ void ReplaySuffix(const Json& trace, int* num_proposals, int* num_different) {
 // tree; ours always takes the token that was that frequent first.
 TEST_CASE("vLLM's suffix decoding: the same drafts but for some ties") {
   int num_proposals = 0, num_different = 0;
-  const Json golden = ReadJson(kHere + "suffix.json");
+  const Json golden = ReadGzipJson(kHere + "suffix.json");
   for (const Json& trace : golden["traces"]) {
     ReplaySuffix(trace, &num_proposals, &num_different);
   }
@@ -188,7 +181,7 @@ TEST_CASE("vLLM's greedy runs: the same texts and counts") {
     return;
   }
   const std::string folder = *more + "/speculative/";
-  const Json golden = ReadJson(folder + "greedy_traces.json");
+  const Json golden = ReadGzipJson(folder + "greedy_traces.json");
   size_t num_runs = 0;
   for (const Json& method : golden["methods"]) {
     const std::string name = method["method"];

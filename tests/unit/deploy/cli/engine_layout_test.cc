@@ -243,6 +243,9 @@ TEST_CASE("engine layout: what contradicts --prefill and --decode is refused by 
   CHECK(refusal({"-dp", "2"}).starts_with("--data-parallel-size:"));
   CHECK(refusal({"--headless"}).starts_with("--headless:"));
   CHECK(refusal({"--data-parallel-rank", "0"}).starts_with("--data-parallel-rank:"));
+  CHECK(refusal({"-tp", "2"}).starts_with("--tensor-parallel-size: is not built for the KV conn"));
+  CHECK(refusal({"--enable-sleep-mode"}).starts_with("--enable-sleep-mode: is not built for the"));
+  CHECK(refusal({"--kv-cache-dtype", "fp8"}).empty());
   CHECK(refusal({"--prefill-engines", "1"}).starts_with("--prefill-engines:"));
   CHECK(refusal({"--kv-transfer-config", "{}"}).starts_with("--kv-transfer-config:"));
   CHECK(refusal({"--kv-offloading-size", "1"}).starts_with("--kv-offloading-size:"));
