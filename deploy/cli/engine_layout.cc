@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
+#include <utility>
 
 #include "common/strings.h"
 #include "deploy/cli/command_line.h"
@@ -80,6 +81,22 @@ StatusOr<EngineLayout> InternalLayout(const ServeCommandLine& line) {
   return layout;
 }
 
+// What the connector lacks, by the flag that is given: the engines would name the connector's.
+Status CheckConnectorHas(const EngineConfig& config) {
+  const std::pair<const char*, bool> lacks[] = {
+      {"tensor-parallel-size", config.tensor_parallel_size > 1},
+      {"pipeline-parallel-size", config.pipeline_parallel_size > 1},
+      {"enable-sleep-mode", config.enable_sleep_mode},
+      {"device cuda", config.device == "cuda"}};
+  for (const auto& [flag, is_asked] : lacks) {
+    if (is_asked) {
+      return Refusal("--" + std::string(flag) +
+                     ": is not built for the KV connector of --prefill and --decode");
+    }
+  }
+  return OkStatus();
+}
+
 // Engines of two roles, all of which are here.
 StatusOr<EngineLayout> RolesLayout(const ServeCommandLine& line) {
   if (line.own.prefill == 0 || line.own.decode == 0) {
@@ -102,6 +119,7 @@ StatusOr<EngineLayout> RolesLayout(const ServeCommandLine& line) {
   if (!line.engine.enable_prefix_caching) {
     return Refusal(kRolesNeedPrefixes);
   }
+  RETURN_IF_ERROR(CheckConnectorHas(line.engine));
   EngineLayout layout;
   layout.num_prefill = static_cast<int>(line.own.prefill);
   layout.num_engines = layout.num_prefill + static_cast<int>(line.own.decode);
