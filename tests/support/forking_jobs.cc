@@ -1,8 +1,10 @@
 // A helper program for tests of forked jobs. A job replies whether its process was forked ahead of
-// it, and the process ids of the program and its own. Started with "dies", such processes die
-// before their jobs come.
+// it, the process ids of the program and its own, and what the program had made ready by then.
+// Started with "dies", processes that are forked ahead die before their jobs come; with "warms" the
+// program makes three things ready, and then has the name "warm".
 
 #include <signal.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <string>
@@ -13,21 +15,28 @@
 
 int main(int argc, char** argv) {
   using namespace tandem;
-  const bool dies = argc > 1 && std::string_view(argv[1]) == "dies";
+  const std::string_view mode = argc > 1 ? argv[1] : "";
   bool is_prepared = false;
+  int num_ready = 0;
+  const auto prepare = [&] {
+    if (mode == "dies") raise(SIGKILL);
+    is_prepared = true;
+  };
+  const auto warm_up = [&] {
+    constexpr int kMostReady = 3;
+    if (++num_ready < kMostReady) return true;
+    prctl(PR_SET_NAME, "warm");
+    return false;
+  };
+  const auto run = [&](const ForkedJob& job) {
+    const std::string reply = static_cast<char>(ReplyKind::kDone) +
+                              std::string(is_prepared ? "ahead " : "then ") +
+                              std::to_string(getppid()) + ' ' + std::to_string(getpid()) + ' ' +
+                              std::to_string(num_ready);
+    return SendPacket(job.socket.get(), reply).ok() ? 0 : 1;
+  };
   if (!BeginForkingProgram("forking-jobs", 0).ok()) return 1;
-  return ServeForkedJobs({.own_fds = {},
-                          .prepare =
-                              [&] {
-                                if (dies) raise(SIGKILL);
-                                is_prepared = true;
-                              },
-                          .run =
-                              [&](const ForkedJob& job) {
-                                const std::string reply =
-                                    static_cast<char>(ReplyKind::kDone) +
-                                    std::string(is_prepared ? "ahead " : "then ") +
-                                    std::to_string(getppid()) + ' ' + std::to_string(getpid());
-                                return SendPacket(job.socket.get(), reply).ok() ? 0 : 1;
-                              }});
+  ForkingProgramParts parts = {.own_fds = {}, .prepare = prepare, .run = run};
+  if (mode == "warms") parts.warm_up = warm_up;
+  return ServeForkedJobs(parts);
 }

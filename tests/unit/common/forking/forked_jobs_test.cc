@@ -77,6 +77,7 @@ ForkedJobsOptions ForkingJobs(std::vector<std::string> arguments) {
 struct JobReply {
   std::string forked;  // "ahead" of the job or "then"
   pid_t program = 0, process = 0;
+  int num_ready = 0;
 };
 
 JobReply ReplyOf(ForkedJobs* jobs) {
@@ -86,17 +87,19 @@ JobReply ReplyOf(ForkedJobs* jobs) {
   });
   std::istringstream words(reply.get_future().get());
   JobReply read;
-  words >> read.forked >> read.program >> read.process;
+  words >> read.forked >> read.program >> read.process >> read.num_ready;
   return read;
 }
 
-// 0: it has none, or several.
-pid_t OnlyChildOf(pid_t program) {
-  const std::string id = std::to_string(program);
-  std::ifstream children("/proc/" + id + "/task/" + id + "/children");
-  pid_t first = 0, second = 0;
-  children >> first >> second;
-  return second == 0 ? first : 0;
+// The process that the program of an earlier job has forked ahead since.
+pid_t ForkedAheadAfter(const JobReply& job) {
+  const std::string id = std::to_string(job.program);
+  for (;;) {
+    std::ifstream children("/proc/" + id + "/task/" + id + "/children");
+    pid_t first = 0, second = 0;
+    children >> first >> second;
+    if (first != 0 && second == 0 && first != job.process) return first;
+  }
 }
 
 bool HasEnded(pid_t process) {
@@ -110,9 +113,26 @@ TEST_CASE("ForkedJobs: a process is forked ahead of the first job, and of later 
   ForkedJobs jobs(ForkingJobs({}), &clock);
   const JobReply first = ReplyOf(&jobs);
   CHECK(first.forked == "ahead");
-  JobReply later;
-  while (later.forked != "ahead") later = ReplyOf(&jobs);
+  ForkedAheadAfter(first);
+  const JobReply later = ReplyOf(&jobs);
+  CHECK(later.forked == "ahead");
   CHECK(later.program == first.program);
+}
+
+TEST_CASE("ForkedJobs: a process that is forked ahead has what was made ready since") {
+  const SystemClock clock;
+  ForkedJobs jobs(ForkingJobs({"warms"}), &clock);
+  JobReply reply = ReplyOf(&jobs);
+  CHECK(reply.forked == "ahead");
+  CHECK(reply.num_ready == 0);
+  std::string name;
+  while (name != "warm") std::ifstream("/proc/" + std::to_string(reply.program) + "/comm") >> name;
+  while (reply.num_ready == 0) {
+    ForkedAheadAfter(reply);
+    reply = ReplyOf(&jobs);
+  }
+  CHECK(reply.forked == "ahead");
+  CHECK(reply.num_ready == 3);
 }
 
 TEST_CASE("ForkedJobs: a process that was forked ahead ends with the program") {
@@ -120,8 +140,7 @@ TEST_CASE("ForkedJobs: a process that was forked ahead ends with the program") {
   ForkedJobs jobs(ForkingJobs({}), &clock);
   const JobReply first = ReplyOf(&jobs);
   REQUIRE(first.program > 1);
-  pid_t ahead = 0;
-  while (ahead == 0 || ahead == first.process) ahead = OnlyChildOf(first.program);
+  const pid_t ahead = ForkedAheadAfter(first);
   kill(first.program, SIGKILL);
   while (!HasEnded(ahead)) {
   }
