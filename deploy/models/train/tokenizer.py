@@ -38,7 +38,7 @@ def main():
     trainer = trainers.BpeTrainer(vocab_size=VOCAB_SIZE, special_tokens=[END_OF_TEXT, IM_START, IM_END],
                                   initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False)
     tokenizer.train_from_iterator(texts(arguments.documents, seed=7), trainer)
-    tokenizer.save(arguments.out)
+    tokenizer.save(arguments.out, pretty=False)
     print(f"{tokenizer.get_vocab_size()} tokens")
 
 
