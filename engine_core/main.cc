@@ -155,6 +155,11 @@ Status BindOwnRank(const EngineConfig& config) {
   return BindToCpus(cpus[static_cast<size_t>(ranks.output_rank())]);
 }
 
+// Of the tokenizer that the frontend has: a folder, or a .gguf file.
+const std::string& TokenizerPath(const EngineConfig& config) {
+  return config.tokenizer.empty() ? config.model : config.tokenizer;
+}
+
 wire::EngineCoreReadyResponse ReadyResponse(const EngineConfig& config, const EngineSetup& setup) {
   const ExecutorLimits& limits = setup.runner.limits;
   const CacheSize cache = SizeOf(limits);
@@ -174,7 +179,7 @@ wire::EngineCoreReadyResponse ReadyResponse(const EngineConfig& config, const En
   ready.kv_cache_size_tokens = cache.tokens;
   ready.kv_cache_max_concurrency = cache.max_concurrency;
   ready.tandem_version = kVersion;
-  ready.tokenizer_hash = TokenizerHash(config.model);
+  ready.tokenizer_hash = TokenizerHash(TokenizerPath(config));
   ready.batch_invariant = setup.device != "cuda";
   return ready;
 }
@@ -202,6 +207,7 @@ StatusOr<std::unique_ptr<GrammarService>> StartGrammars(const EngineConfig& conf
   return GrammarService::Create(
       {.program = HelperProgramPath("tandem-grammar"),
        .model_folder = config.model,
+       .tokenizer_folder = TokenizerPath(config),
        .vocab_size = limits.vocab_size,
        .max_num_seqs = limits.max_num_seqs,
        .max_model_len = limits.max_model_len,

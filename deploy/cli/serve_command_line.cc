@@ -90,7 +90,9 @@ Status UseHubCache(const ModelPuller& pull, ServeCommandLine* line) {
   ASSIGN_OR_RETURN(const std::optional<std::string> tokenizer_folder,
                    FindOrPullModel(tokenizer, {own.download_dir, revision}, allowed));
   if (tokenizer_folder) {
-    line->frontend_words.push_back("--tokenizer=" + *tokenizer_folder);
+    for (Words* words : {&line->frontend_words, &line->engine_words}) {
+      words->push_back("--tokenizer=" + *tokenizer_folder);
+    }
   } else if (!own.tokenizer_revision.empty()) {
     line->warnings.push_back(
         "--tokenizer-revision has no effect: --tokenizer names no tokenizer of the hub");

@@ -33,6 +33,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
   constexpr double kInt32 = 2147483647;
   return {
       {"model", &c.model, "Model folder (config.json, *.safetensors), or a .gguf file", {.env = "MODEL", .positional = true}},
+      {"tokenizer", &c.tokenizer, "Folder of the tokenizer, or a .gguf file, whose tokens grammars are about. Default: --model"},
       {"hf-overrides", &c.hf_overrides, "JSON object whose keys replace those of config.json, in objects below them too"},
       {"runner", &c.runner, "generate: text; pooling: vectors or scores of texts; auto: pooling if the model's files are an embedder's or a classifier's", {.choices = {"auto", "generate", "pooling"}}},
       {"convert", &c.convert, "Makes an embedder (of the last token's state) or a classifier of a model that generates, with --runner pooling; none forbids it", {.choices = {"auto", "none", "embed", "classify"}}},

@@ -18,6 +18,7 @@ namespace tandem {
 struct EngineConfig {
   // model
   std::string model;
+  std::string tokenizer;
   std::string hf_overrides;  // JSON
   std::string runner = "auto";
   std::string convert = "auto";

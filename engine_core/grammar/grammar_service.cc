@@ -63,7 +63,8 @@ StatusOr<std::unique_ptr<GrammarService>> GrammarService::Create(
   const Status overdue = InvalidArgumentError("the grammar takes too long to compile");
   service->compilers_ = std::make_unique<ForkedJobs>(
       ForkedJobsOptions{
-          .command = {options.program, options.model_folder, std::to_string(options.vocab_size)},
+          .command = {options.program, options.model_folder, std::to_string(options.vocab_size),
+                      options.tokenizer_folder},
           .fds = {service->masks_.file()},
           .thread_name = "grammars",
           .max_running = NumCompilers(),

@@ -38,8 +38,9 @@
 namespace tandem {
 
 struct GrammarServiceOptions {
-  std::string program;       // of tandem-grammar
-  std::string model_folder;  // whose tokenizer it reads
+  std::string program;                // of tandem-grammar
+  std::string model_folder;           // whose end tokens it reads
+  std::string tokenizer_folder = {};  // empty: the model's
   int32_t vocab_size = 0;
   int32_t max_num_seqs = 0;
   int32_t max_model_len = 0;

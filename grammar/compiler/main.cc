@@ -33,13 +33,14 @@ StatusOr<MaskRows> MapMasks(int32_t vocab_size) {
   return MaskRows({static_cast<int32_t*>(memory), bytes / sizeof(int32_t)}, vocab_size);
 }
 
-int Run(const std::string& model_folder, int32_t vocab_size) {
+int Run(const std::string& model_folder, int32_t vocab_size, const std::string& tokenizer_folder) {
   if (const Status status = BeginForkingProgram("tandem-grammar", 1); !status.ok()) {
     return FailWith(kControlSocket, status);
   }
   const StatusOr<MaskRows> masks = MapMasks(vocab_size);
   if (!masks.ok()) return FailWith(kControlSocket, masks.status());
-  StatusOr<GrammarVocabulary> vocabulary = GrammarVocabulary::Load(model_folder, vocab_size);
+  StatusOr<GrammarVocabulary> vocabulary =
+      GrammarVocabulary::Load(model_folder, vocab_size, tokenizer_folder);
   if (!vocabulary.ok()) return FailWith(kControlSocket, vocabulary.status());
   const auto run = [&](ForkedJob job) {
     return RunGrammarWorker(&*vocabulary, *masks, std::move(job.socket), std::move(job.input),
@@ -56,11 +57,12 @@ int Run(const std::string& model_folder, int32_t vocab_size) {
 
 int main(int argc, char** argv) {
   const std::optional<int32_t> vocab_size =
-      argc == 3 ? tandem::ParseNumber<int32_t>(argv[2]) : std::nullopt;
+      argc == 4 ? tandem::ParseNumber<int32_t>(argv[2]) : std::nullopt;
   if (!vocab_size || *vocab_size <= 0) {
-    std::fputs("tandem-grammar MODEL VOCAB_SIZE: started by tandem-engine-core, not by hand\n",
-               stderr);
+    std::fputs(
+        "tandem-grammar MODEL VOCAB_SIZE TOKENIZER: started by tandem-engine-core, not by hand\n",
+        stderr);
     return 2;
   }
-  return tandem::Run(argv[1], *vocab_size);
+  return tandem::Run(argv[1], *vocab_size, argv[3]);
 }

@@ -50,8 +50,10 @@ GrammarVocabulary::GrammarVocabulary(xgrammar::TokenizerInfo tokens)
     : tokens_(std::move(tokens)), compiler_(tokens_, NumCompileThreads()) {}
 
 StatusOr<GrammarVocabulary> GrammarVocabulary::Load(const std::string& model_folder,
-                                                    int32_t vocab_size) {
-  ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(model_folder));
+                                                    int32_t vocab_size,
+                                                    const std::string& tokenizer_folder) {
+  ASSIGN_OR_RETURN(const std::shared_ptr<const Tokenizer> tokenizer,
+                   Tokenizer::Load(tokenizer_folder.empty() ? model_folder : tokenizer_folder));
   ASSIGN_OR_RETURN(const ModelDefaults defaults, LoadModelDefaults(model_folder));
   const std::vector<int32_t> end_tokens = EndTokens(*tokenizer, defaults, vocab_size);
   std::vector<std::string> texts(static_cast<size_t>(vocab_size));  // empty: never allowed

@@ -18,7 +18,9 @@ namespace tandem {
 class GrammarVocabulary {
  public:
   // vocab_size: the model's, whose masks are made; it may differ from the tokenizer's.
-  static StatusOr<GrammarVocabulary> Load(const std::string& model_folder, int32_t vocab_size);
+  // tokenizer_folder: empty, or one with another tokenizer than the model's.
+  static StatusOr<GrammarVocabulary> Load(const std::string& model_folder, int32_t vocab_size,
+                                          const std::string& tokenizer_folder = "");
 
   // Makes more such masks, in pieces of up to seconds. False: there are no more.
   bool WarmUpFurther();

@@ -7,6 +7,7 @@ import os
 import pathlib
 import signal
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
@@ -181,6 +182,19 @@ class OverHttp(unittest.TestCase):
     @staticmethod
     def connect():
         return http.client.HTTPConnection("127.0.0.1", int(OverHttp.server.port_file.read_text()), timeout=pair.LIMIT)
+
+
+class OtherFolder(unittest.TestCase):
+    def test_grammars_are_about_the_tokenizer_that_is_named(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for file in pair.MODEL.iterdir():
+                if not file.name.startswith("tokenizer"):
+                    (pathlib.Path(folder) / file.name).symlink_to(file)
+            with Pair("--tokenizer", str(pair.MODEL), model=folder) as server:
+                body = {"prompt": "a", "max_tokens": 9, "seed": 1, "structured_outputs": {"choice": ["qqz", "zzq"]}}
+                status, reply = server.post("/v1/completions", body)
+                self.assertEqual(status, 200, reply)
+                self.assertIn(json.loads(reply)["choices"][0]["text"], ["qqz", "zzq"])
 
 
 def structured_request(seed, i):
