@@ -8,6 +8,7 @@
 
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/collected_choice.h"
+#include "frontend/api/error.h"
 #include "frontend/api/parse_context.h"
 #include "frontend/api/render.h"
 #include "frontend/openai/generate_request.h"
@@ -191,10 +192,8 @@ class TokensCall final : public GenerationCall {
       ASSIGN_OR_RETURN(chat, Chat());
     }
     auto processed = input_processor_.Process(static_cast<CompletionRequest&&>(request_), context);
-    if (!processed.ok()) {
-      if (processed.status().param() != "prompt") return processed;
-      return Status(processed.status()).WithParam("token_ids");
-    }
+    constexpr FieldName kNames[] = {{"prompt", "token_ids"}};
+    if (!processed.ok()) return InWordsOfBody(kNames, processed.status());
     if (chat) RETURN_IF_ERROR(SetMessage(*chat, &*processed));
     return processed;
   }

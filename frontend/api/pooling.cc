@@ -2,15 +2,27 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "frontend/api/error.h"
 #include "frontend/api/pooled_writer.h"
 #include "frontend/text/base64.h"
 
 namespace tandem {
 namespace {
+
+// What each API calls a prompt.
+constexpr FieldName kInput[] = {{"prompt", "input"}};
+constexpr FieldName kTexts[] = {{"prompt", "texts"}, {"dimensions", "output_dimension"}};
+
+StatusOr<ProcessedRequest> InWords(std::span<const FieldName> names,
+                                   StatusOr<ProcessedRequest> processed) {
+  if (processed.ok()) return processed;
+  return InWordsOfBody(names, processed.status());
+}
 
 // What of the request the response depends on.
 struct EncodingShape {
@@ -103,7 +115,7 @@ class EmbeddingCall final : public GenerationCall {
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
     RETURN_IF_ERROR(CheckTask());
     shape_ = {request_.encoding, request_.embed_type, request_.big_endian};
-    return input_processor_.Process(std::move(request_), context);
+    return InWords(kInput, input_processor_.Process(std::move(request_), context));
   }
 
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {
@@ -180,7 +192,7 @@ class ClassificationCall final : public GenerationCall {
     if (input_processor_.config().pooling->task != PoolingTask::kClassify) {
       return UnimplementedError("The model does not support Classification API");
     }
-    return input_processor_.Process(std::move(request_), context);
+    return InWords(kInput, input_processor_.Process(std::move(request_), context));
   }
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {
     return std::make_unique<ClassificationBody>(&input_processor_.config().pooling->labels,
@@ -275,7 +287,8 @@ class CohereEmbeddingCall final : public GenerationCall {
               request_.wants_base64, std::get<TextPrompts>(request_.prompt)};
     RETURN_IF_ERROR(AddPrompt(pooling));
     request_.truncate_prompt_tokens = KeptTokens(context.max_model_len);
-    return input_processor_.Process(static_cast<PoolingRequest&&>(request_), context);
+    return InWords(kTexts,
+                   input_processor_.Process(static_cast<PoolingRequest&&>(request_), context));
   }
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {
     return std::make_unique<CohereBody>(shape_, std::move(input));

@@ -74,8 +74,9 @@ Status InputProcessor::CheckPooling(const PoolingRequest& request,
   if (!request.dimensions) return OkStatus();
   const int64_t dimensions = *request.dimensions;
   if (!pooling.is_matryoshka) {
-    return Refuse("dimensions", "Model \"" + request.model.value_or("") +
-                                    "\" does not support Matryoshka embeddings; dimensions must "
+    const std::string model = request.model ? "Model \"" + *request.model + "\"" : "The model";
+    return Refuse("dimensions", model +
+                                    " does not support Matryoshka embeddings; dimensions must "
                                     "be unset (received dimensions=" +
                                     std::to_string(dimensions) + ").");
   }

@@ -148,7 +148,7 @@ class Embeddings(unittest.TestCase):
             status, reply = self.server.post("/v1/embeddings", {"input": value})
             self.assertEqual(status, 400, (value, reply))
         self.refuse(self.server, "/v1/embeddings", 400, "at least one prompt", input=[])
-        self.refuse(self.server, "/v1/embeddings", 400, "vocabulary", input=[99999])
+        self.refuse(self.server, "/v1/embeddings", 400, "input has token id 99999", input=[99999])
         self.refuse(self.server, "/v1/embeddings", 400, "maximum context length", input="a" * (1 << 20))
         cut = self.ask(self.server, "/v1/embeddings", input="a" * (1 << 20), truncate_prompt_tokens=-1)
         self.assertEqual(cut["usage"]["prompt_tokens"], 1024)
@@ -304,7 +304,7 @@ class Generators(unittest.TestCase):
             self.assertEqual(status, 200, reply)
             for item in json.loads(reply)["data"]:
                 self.assertAlmostEqual(sum(number * number for number in item["embedding"]), 1, delta=1e-4)
-            self.refuse(server, "/v1/embeddings", 400, "does not support Matryoshka", input="a", dimensions=8)
+            self.refuse(server, "/v1/embeddings", 400, "The model does not support Matryoshka", input="a", dimensions=8)
 
     def test_what_is_not_built_is_refused_by_name(self):
         for flags in (("--device", "cuda"), ("--tensor-parallel-size", "2"), ("--enable-prompt-embeds",)):
