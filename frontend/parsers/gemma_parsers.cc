@@ -41,9 +41,9 @@ Parse<> CopyArguments(ToolParserInput in, GemmaFormat format, std::string tool) 
     }
     // A value after its last byte: a number or a name.
     if (!bare.empty() && (open.back() == ']' || !key.empty())) {
-      const bool is_json = ParseNumber<double>(bare).has_value() || bare == "true" ||
-                           bare == "false" || bare == "null";
-      add_value(is_json ? std::string(bare) : QuoteJson(bare));
+      const bool is_word = bare == "true" || bare == "false" || bare == "null";
+      const auto number = NumberAsJson(bare);
+      add_value(number ? *number : is_word ? std::string(bare) : QuoteJson(bare));
       separator = ", ";
     }
     switch (part.marker) {

@@ -134,9 +134,9 @@ bool Reader::Number(std::string* json) {
       std::isdigit(static_cast<unsigned char>(text[first + 1])) != 0) {
     return false;
   }
-  if (!ParseNumber<double>(text)) return false;
-  *json += text;
-  return true;
+  const auto number = NumberAsJson(text);
+  if (number) *json += *number;
+  return number.has_value();
 }
 
 // Values up to `close`, as an array.

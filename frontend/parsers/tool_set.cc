@@ -196,4 +196,10 @@ std::string QuoteJson(std::string_view text) {
   return Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
+std::optional<std::string> NumberAsJson(std::string_view text) {
+  const bool may_be =
+      !text.empty() && std::string_view("-0123456789").find(text.front()) != text.npos;
+  return may_be && Json::accept(text) ? std::string(text) : AsNumber(text);
+}
+
 }  // namespace tandem

@@ -6,6 +6,7 @@
 
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -52,5 +53,7 @@ class ToolSet {
 // The text as the inside of a JSON string.
 std::string EscapeJson(std::string_view text);
 std::string QuoteJson(std::string_view text);
+// The number as JSON has it: "7" of "07", "0.5" of ".5". None of what is infinite or no number.
+std::optional<std::string> NumberAsJson(std::string_view text);
 
 }  // namespace tandem

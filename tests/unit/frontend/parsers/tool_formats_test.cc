@@ -95,6 +95,15 @@ TEST_CASE("gigachat3: a JSON object after a role or a token") {
   Check("gigachat3", "A function call is easy.", "A function call is easy.");
 }
 
+TEST_CASE("functiongemma: bare values are JSON, or texts") {
+  Check("functiongemma",
+        "<start_function_call>call:f{a:nan,b:-inf,c:.5,d:07,e:1.,f:-1e3,g:12345678901234567890123,"
+        "h:null,i:1e999}"
+        "<end_function_call>",
+        R"(|f({"a": "nan", "b": "-inf", "c": 0.5, "d": 7, "e": 1, "f": -1e3, )"
+        R"("g": 12345678901234567890123, "h": null, "i": "1e999"}))");
+}
+
 TEST_CASE("functiongemma: quotes around every value, whose type is its schema's") {
   Check("functiongemma",
         "<start_function_call>call:weather{city:<escape>3 {a}<escape>,days:<escape>3<escape>,"

@@ -43,6 +43,8 @@ TEST_CASE("ToolSet: a parameter's schema decides what its text is") {
 TEST_CASE("Python literals: what is no literal is refused") {
   CHECK(ParsePythonCallList("[f(a='x', b=[1, (2, {'k': None})])]")->at(0).arguments ==
         R"({"a": "x", "b": [1, [2, {"k": null}]]})");
+  CHECK(ParsePythonCallList("[f(a=.5, b=-1.e2, c=1_000, d=2.)]")->at(0).arguments ==
+        R"({"a": 0.5, "b": -100, "c": 1000, "d": 2.0})");
   CHECK(ParsePythonCallList("[f(a='\\x41\\u00e9\\n\\'')]")->at(0).arguments ==
         "{\"a\": \"A\xc3\xa9\\n'\"}");
   for (const char* text : {"[f(a=1+1)]", "[f('x')]", "[f(a=g())]", "[f(a='x)]", "[f(a=07)]", "[f(",
