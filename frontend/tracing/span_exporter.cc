@@ -153,7 +153,7 @@ Status SpanExporter::State::Post(const std::string& body, double* retry_after_s,
   }
   const std::string text = "HTTP status " + std::to_string(reply->status);
   if (!IsWorthRetrying(reply->status)) return InvalidArgumentError(text);
-  *retry_after_s = ParseNumber<double>(reply->retry_after).value_or(0);
+  *retry_after_s = static_cast<double>(ParseNumber<int64_t>(reply->retry_after).value_or(0));
   return UnavailableError(text);
 }
 
