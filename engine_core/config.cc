@@ -128,8 +128,10 @@ Status SetPooling(const EngineConfig& config, const ModelConfig& model, EngineSe
 StatusOr<KvFormat> KvFormatOf(const std::string& name, DType dtype) {
   if (name == "auto" || name == DTypeName(dtype)) return KvFormat::kCompute;
   if (name == "int8") return KvFormat::kInt8;
+  if (name == "int4") return KvFormat::kInt4;
   if (name == "fp8" || name == "fp8_e4m3") return KvFormat::kFloat8;
-  std::string problem = "must be one of auto int8 fp8 fp8_e4m3 " + std::string(DTypeName(dtype));
+  std::string problem =
+      "must be one of auto int8 int4 fp8 fp8_e4m3 " + std::string(DTypeName(dtype));
   if (name == "bfloat16" || name == "float32") problem += ", as --dtype is";
   return InvalidArgumentError("--kv-cache-dtype " + name + ": " + problem);
 }

@@ -79,7 +79,7 @@ StatusOr<KvRows> KvRows::Of(const Backend& backend, const KvCache& cache) {
   if (!rows.is_tiled_ && dynamic_cast<const ReferenceBackend*>(&backend) == nullptr) {
     return NotBuilt("this device");
   }
-  if (spec.format != KvFormat::kCompute) return NotBuilt("int8 and fp8");
+  if (spec.format != KvFormat::kCompute) return NotBuilt("int8, int4 and fp8");
   if (spec.is_latent) return NotBuilt("latent attention");
   if (spec.num_with_state(spec.num_layers) > 0) return NotBuilt("recurrent layers");
   rows.dtype_ = backend.activation_dtype();

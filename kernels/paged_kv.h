@@ -11,14 +11,10 @@
 #include <span>
 #include <vector>
 
+#include "kernels/kv_format.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
-
-// How keys and values are stored. kCompute: in the backend's compute type. kInt8: each token's K of
-// a head rounded to int8 in [-127, 127] with a float32 scale of its own, max |K| / 127, and V
-// likewise. kFloat8: K over the layer's k_scale and V over its v_scale, as e4m3 (kernels/float8.h).
-enum class KvFormat { kCompute, kInt8, kFloat8 };
 
 // What a layer keeps: keys and values of each token, one state per block
 // (kernels/recurrence.h), or both.

@@ -66,7 +66,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"max-cudagraph-capture-size", &c.max_cudagraph_capture_size, "cuda: most requests of a captured decode step; 0: none. Default: twice --max-num-seqs, at most 512", {.min = 0, .max = 65536}},
       {"cudagraph-capture-sizes", &c.cudagraph_capture_sizes, "cuda: numbers of requests for which decode steps are captured, e.g. 1 2 4 8. Default: 1, 2, 4, from 8 in steps of 8, from 256 of 16"},
 
-      {"kv-cache-dtype", &c.kv_cache_dtype, "Data type of keys and values: int8 (a scale per token and head), fp8 or fp8_e4m3 (with the checkpoint's scales, else 1), or --dtype by name. auto: fp8 where a compressed-tensors checkpoint has such a kv_cache_scheme, else --dtype"},
+      {"kv-cache-dtype", &c.kv_cache_dtype, "Data type of keys and values: int8 (a scale per token and head), int4 (rotated heads in groups of 32 numbers; cpu only), fp8 or fp8_e4m3 (with the checkpoint's scales, else 1), or --dtype by name. auto: fp8 where a compressed-tensors checkpoint has such a kv_cache_scheme, else --dtype"},
       {"block-size", &c.block_size, "Tokens of a KV block, a multiple of 32 on cpu. Default: 32, on cuda 16", {.min = 1, .max = 4096}},
       {"num-gpu-blocks-override", &c.num_gpu_blocks_override, "Number of KV blocks, regardless of memory", {.min = 2, .max = kInt32}},
       {"kv-cache-memory-bytes", &c.kv_cache_memory_bytes, "Memory of the KV cache. Default: by --gpu-memory-utilization", {.min = 1}},

@@ -111,6 +111,8 @@ std::string LayoutOf(const ConnectorPlace& place) {
       return backend + " int8";
     case KvFormat::kFloat8:
       return backend + " fp8";
+    case KvFormat::kInt4:
+      return backend + " int4";
   }
   return backend;
 }

@@ -64,8 +64,7 @@ void CpuOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const QkR
   task.out_stride = out.row_stride;
   task.k = kv.k;
   task.v = kv.v;
-  task.kv_is_int8 = kv.format == KvFormat::kInt8;
-  task.kv_is_float8 = kv.format == KvFormat::kFloat8;
+  task.kv_format = kv.format;
   task.k_scale = kv.k_scale;
   task.v_scale = kv.v_scale;
   task.num_heads = static_cast<int>(out.shape[1]) / kv.head_dim;
@@ -115,8 +114,7 @@ void CpuOps::DoLatentRopeWriteKv(const Tensor& out, const Tensor& q, const Tenso
   task.is_interleaved = rope.is_interleaved;
   RopeTask& key = task.key;
   key.k = kv.k;
-  key.kv_is_int8 = kv.format == KvFormat::kInt8;
-  key.kv_is_float8 = kv.format == KvFormat::kFloat8;
+  key.kv_format = kv.format;
   key.k_scale = kv.k_scale;
   key.num_kv_heads = 1;
   key.head_dim = kv.head_dim;
@@ -148,8 +146,7 @@ void CpuOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv&
   task.out_stride = out.row_stride;
   task.k = kv.k;
   task.v = kv.v;
-  task.kv_is_int8 = kv.format == KvFormat::kInt8;
-  task.kv_is_float8 = kv.format == KvFormat::kFloat8;
+  task.kv_format = kv.format;
   task.k_scale = kv.k_scale;
   task.v_scale = kv.v_scale;
   task.is_latent = kv.is_latent;

@@ -9,6 +9,7 @@
 // whole tiles in ascending order, so its bits depend on its own position and keys only.
 
 #include "kernels/cpu/float8_kernels.h"
+#include "kernels/cpu/int4_kv_kernels.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/math_kernels.h"
 #include "kernels/cpu/norm_kernels.h"
@@ -29,10 +30,10 @@ struct AttentionScratch {
   float* sums;                      // [rows][padded_dim], sum of weight * V
   float* totals;                    // [rows][16], sum of weights by lane
   float* maxima;                    // [rows][16], lane 0 only
-  // Of a cache of int8 or float8, for this step:
+  // Of a cache in another format than kCompute, for this step:
   typename Type::Element* k;  // [kStepTiles] tiles
   typename Type::Element* v;
-  float* k_scales;  // [kStepTokens]
+  float* k_scales;  // [kStepTokens], of int8 and float8
   float* v_scales;
 
   AttentionScratch(float* memory, int64_t rows, int64_t padded_dim) {
@@ -179,7 +180,8 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
   for (int v = 0; v < kStepVecs; ++v) {
     score[v] = Mul(Load(scratch.scores + row * kStepTokens + v * kVecLanes), Set1(task.scale));
   }
-  if (task.kv_is_int8 || task.kv_is_float8) {
+  const bool has_scales = task.kv_format == KvFormat::kInt8 || task.kv_format == KvFormat::kFloat8;
+  if (has_scales) {
     TANDEM_UNROLL
     for (int v = 0; v < kStepVecs; ++v) {
       score[v] = Mul(score[v], Load(scratch.k_scales + v * kVecLanes));
@@ -216,7 +218,7 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
   for (int v = 0; v < kStepVecs; ++v) {
     Vec weight = Exp(Sub(score[v], Set1(*maximum)));
     total = Add(total, weight);
-    if (task.kv_is_int8 || task.kv_is_float8) {
+    if (has_scales) {
       // A hidden slot may hold anything, a NaN scale included.
       const Vec scales = Load(scratch.v_scales + v * kVecLanes);
       weight = Mul(weight, kAll ? scales
@@ -247,6 +249,36 @@ void WidenFloat8Tile(const void* cache, int64_t tile, int64_t padded_dim, float 
   const int64_t count = kTileTokens * padded_dim;
   for (int64_t i = 0; i < count; i += kVecLanes) Store(numbers + i, LoadFloat8s(codes + i));
   for (int64_t i = 0; i < kTileTokens; ++i) scales[i] = scale;
+}
+
+// K and V of a tile, whose first token is in_step of the step, in the compute type. A latent has K
+// alone.
+template <class Type>
+void WidenTiles(const AttentionTask& task, int64_t tile, int in_step,
+                const AttentionScratch<Type>& scratch, typename Type::Element* k,
+                typename Type::Element* v) {
+  const int64_t dim = task.padded_dim;
+  if (task.kv_format == KvFormat::kInt4) {
+    const int64_t at = tile * Int4TileBytes(dim);
+    WidenInt4Keys<Type>(static_cast<const uint8_t*>(task.k) + at, dim, k);
+    if (!task.is_latent) WidenInt4Values<Type>(static_cast<const uint8_t*>(task.v) + at, dim, v);
+    return;
+  }
+  const auto widen = [&](const void* cache, float scale, typename Type::Element* numbers,
+                         float* scales) {
+    if (task.kv_format == KvFormat::kInt8) {
+      WidenTile<Type>(cache, tile, dim, numbers, scales + in_step);
+    } else {
+      WidenFloat8Tile<Type>(cache, tile, dim, scale, numbers, scales + in_step);
+    }
+  };
+  widen(task.k, task.k_scale, k, scratch.k_scales);
+  if (task.is_latent) {
+    __builtin_memcpy(scratch.v_scales + in_step, scratch.k_scales + in_step,
+                     kTileTokens * sizeof(float));
+  } else {
+    widen(task.v, task.v_scale, v, scratch.v_scales);
+  }
 }
 
 // A K tile in the order of a V tile. kStep numbers of a token lie side by side in the one, those of
@@ -341,6 +373,8 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
   const int64_t tile_units = int64_t{kTileTokens} * dim / Type::kStep;
   const AttentionScratch<Type> scratch(memory, Products::RoomRows(rows), dim);
   const Products products(rows, dim);
+  const bool is_wide = task.kv_format == KvFormat::kCompute;
+  const bool is_int4 = task.kv_format == KvFormat::kInt4;
   const int last_position = item.first_position + item.num_queries - 1;
 
   auto head_of_row = [&](int row) { return part * group + row % group; };
@@ -362,6 +396,7 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
       Store(to + i, LoadN(q + i, left < kVecLanes ? left : kVecLanes));
       Store(scratch.sums + int64_t{row} * dim + i, Zero());
     }
+    if (is_int4) RotateRow(to, task.head_dim, dim);
     Store(scratch.totals + row * kVecLanes, Zero());
     scratch.maxima[row * kVecLanes] = -__builtin_inff();
   }
@@ -417,24 +452,10 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
       const int64_t tile_idx = int64_t{item.blocks[key / block_tokens]} * task.tiles_per_block +
                                key % block_tokens / kTileTokens;
       const int64_t cache_tile = tile_idx * task.num_kv_heads + kv_head;
-      if (task.kv_is_int8 || task.kv_is_float8) {
+      if (!is_wide) {
         Element* k = scratch.k + int64_t{number} * kTileTokens * dim;
         Element* v = scratch.v + int64_t{number} * kTileTokens * dim;
-        const int in_step = number * kTileTokens;
-        const auto widen = [&](const void* cache, float scale, Element* numbers, float* scales) {
-          if (task.kv_is_int8) {
-            WidenTile<Type>(cache, cache_tile, dim, numbers, scales + in_step);
-          } else {
-            WidenFloat8Tile<Type>(cache, cache_tile, dim, scale, numbers, scales + in_step);
-          }
-        };
-        widen(task.k, task.k_scale, k, scratch.k_scales);
-        if (task.is_latent) {
-          __builtin_memcpy(scratch.v_scales + in_step, scratch.k_scales + in_step,
-                           kTileTokens * sizeof(float));
-        } else {
-          widen(task.v, task.v_scale, v, scratch.v_scales);
-        }
+        WidenTiles<Type>(task, cache_tile, number * kTileTokens, scratch, k, v);
         tile.k = reinterpret_cast<const uint32_t*>(k);
         tile.v = reinterpret_cast<const uint32_t*>(v);
       } else {
@@ -445,7 +466,7 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
         Element* v = scratch.v + int64_t{number} * kTileTokens * dim;
         TransposeTile<Type>(tile.k, dim, reinterpret_cast<uint32_t*>(v));
         tile.v = reinterpret_cast<const uint32_t*>(v);
-      } else if (!task.kv_is_int8 && !task.kv_is_float8) {
+      } else if (is_wide) {
         // A single query is done with K before the hardware would have fetched V.
         for (int64_t u = 0; item.num_queries == 1 && u < tile_units; u += kVecLanes) {
           __builtin_prefetch(tile.v + u);
@@ -484,7 +505,9 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
     Element* out = static_cast<Element*>(task.out) +
                    (item.first_token + row / group) * task.out_stride +
                    head_of_row(row) * task.head_dim;
-    StoreScaled(scratch.sums + int64_t{row} * dim, 1.0f / total, task.head_dim, out);
+    float* const sums = scratch.sums + int64_t{row} * dim;
+    if (is_int4) RotateHead(sums, task.head_dim);
+    StoreScaled(sums, 1.0f / total, task.head_dim, out);
   }
 }
 

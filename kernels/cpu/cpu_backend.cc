@@ -148,13 +148,24 @@ StatusOr<std::unique_ptr<PackedPair>> CpuBackend::PackEmbeddingPair(const PairSo
 
 namespace {
 
+int64_t TileBytes(KvFormat format, DType dtype, int64_t padded_dim) {
+  switch (format) {
+    case KvFormat::kCompute:
+      return kTileTokens * padded_dim * SizeOf(dtype);
+    case KvFormat::kInt8:
+      return Int8TileBytes(padded_dim);
+    case KvFormat::kFloat8:
+      return Float8TileBytes(padded_dim);
+    case KvFormat::kInt4:
+      return Int4TileBytes(padded_dim);
+  }
+  return 0;
+}
+
 KeyBytes KeyBytesOf(const KvCacheSpec& spec, DType dtype) {
   return [tiles = spec.block_size / kTileTokens, format = spec.format, dtype](int num_kv_heads,
                                                                               int head_dim) {
-    const int64_t dim = PaddedHeadDim(head_dim);
-    const int64_t tile_bytes = format == KvFormat::kInt8     ? Int8TileBytes(dim)
-                               : format == KvFormat::kFloat8 ? Float8TileBytes(dim)
-                                                             : kTileTokens * dim * SizeOf(dtype);
+    const int64_t tile_bytes = TileBytes(format, dtype, PaddedHeadDim(head_dim));
     return int64_t{num_kv_heads} * tiles * tile_bytes;
   };
 }

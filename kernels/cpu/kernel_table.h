@@ -10,6 +10,8 @@
 
 #include <cstdint>
 
+#include "kernels/kv_format.h"
+
 namespace tandem {
 
 struct CodedTask;  // coded_panel.h
@@ -145,8 +147,7 @@ struct RopeTask {
   int64_t out_stride = 0;
   void* k = nullptr;  // the layer's cache
   void* v = nullptr;
-  bool kv_is_int8 = false;
-  bool kv_is_float8 = false;
+  KvFormat kv_format = KvFormat::kCompute;
   float k_scale = 1, v_scale = 1;  // of float8
   int num_heads = 0;
   int num_kv_heads = 0;
@@ -187,7 +188,8 @@ struct LatentTask {
 // The KV cache of a layer, as units. K tile of a head: [padded_dim / k_step][32]; V tile:
 // [32 / k_step][padded_dim]. Tile j of block b, head h: ((b * tiles_per_block + j) * heads + h).
 // int8: each number is a byte; the scales of the tile's tokens follow them. float8: each number is
-// a byte. Latent: a K tile is the V tile, too, once its numbers stand in the other order.
+// a byte. int4: Int4TileBytes. Latent: a K tile is the V tile, too, once its numbers stand in the
+// other order.
 struct AttentionTask {
   const void* q = nullptr;
   int64_t q_stride = 0;  // elements
@@ -195,8 +197,7 @@ struct AttentionTask {
   int64_t out_stride = 0;
   const void* k = nullptr;
   const void* v = nullptr;
-  bool kv_is_int8 = false;
-  bool kv_is_float8 = false;
+  KvFormat kv_format = KvFormat::kCompute;
   float k_scale = 1, v_scale = 1;  // of float8
   bool is_latent = false;
   int num_heads = 0;
@@ -315,6 +316,20 @@ constexpr int64_t Float8TileBytes(int64_t padded_dim) { return kTileTokens * pad
 
 constexpr int64_t Int8TileBytes(int64_t padded_dim) {
   return kTileTokens * (padded_dim + int64_t{sizeof(float)});
+}
+
+// An int4 tile. Two codes of one token are a byte, so that tokens can be written side by side.
+// K: [head / 2][32 tokens], the numbers 2 i and 2 i + 1 in row i. V: [32 tokens][head / 2], of a
+// group the numbers i and i + 16. Then [groups][32 tokens] words: bits of step below those of base.
+constexpr int64_t Int4NumGroups(int64_t padded_dim) {
+  return (padded_dim + kInt4Group - 1) / kInt4Group;
+}
+constexpr int64_t Int4TokenBytes(int64_t padded_dim) {  // of the codes of a token
+  return Int4NumGroups(padded_dim) * kInt4Group / 2;
+}
+constexpr int64_t Int4TileBytes(int64_t padded_dim) {
+  return kTileTokens *
+         (Int4TokenBytes(padded_dim) + Int4NumGroups(padded_dim) * int64_t{sizeof(uint32_t)});
 }
 
 // Per row: q (padded_dim), accumulator (padded_dim), scores and their weights (kStepTokens each),

@@ -3,6 +3,7 @@
 // QK norm, RoPE and the KV write of one token, one KV head and its query heads, on the vec_*.h of
 // the including isa_*.cc.
 
+#include "kernels/cpu/int4_kv_kernels.h"
 #include "kernels/cpu/kernel_table.h"
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/float8.h"
@@ -104,7 +105,7 @@ void WriteKv(const RopeTask& task, const float* head, int64_t slot, int kv_head,
   const int64_t tile = slot / kTileTokens * task.num_kv_heads + kv_head;
   const int64_t in_tile = slot % kTileTokens;
   void* cache = is_k ? task.k : task.v;
-  if (task.kv_is_float8) {
+  if (task.kv_format == KvFormat::kFloat8) {
     alignas(64) uint8_t codes[kMaxHeadDim];
     const float scale = is_k ? task.k_scale : task.v_scale;
     for (int64_t i = 0; i < task.head_dim; ++i) codes[i] = FloatToFloat8(head[i] / scale);
@@ -112,11 +113,16 @@ void WriteKv(const RopeTask& task, const float* head, int64_t slot, int kv_head,
     Scatter<Type>(codes, task, in_tile, is_k, to);
     return;
   }
-  if (task.kv_is_int8) {
+  if (task.kv_format == KvFormat::kInt8) {
     alignas(64) int8_t bytes[kMaxHeadDim];
     auto* to = static_cast<int8_t*>(cache) + tile * Int8TileBytes(task.padded_dim);
     reinterpret_cast<float*>(to + tile_numbers)[in_tile] = QuantizeHead(head, task.head_dim, bytes);
     Scatter<Type>(bytes, task, in_tile, is_k, to);
+    return;
+  }
+  if (task.kv_format == KvFormat::kInt4) {
+    auto* to = static_cast<uint8_t*>(cache) + tile * Int4TileBytes(task.padded_dim);
+    WriteInt4Head(head, task.head_dim, task.padded_dim, in_tile, is_k, to);
     return;
   }
   alignas(64) Element narrow[kMaxHeadDim];

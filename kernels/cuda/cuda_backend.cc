@@ -169,10 +169,10 @@ int64_t CudaBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
 }
 
 StatusOr<std::unique_ptr<KvCache>> CudaBackend::AllocateKvCache(const KvCacheSpec& spec) {
-  if (spec.format == KvFormat::kInt8) {
+  if (spec.format == KvFormat::kInt8 || spec.format == KvFormat::kInt4) {
     return InvalidArgumentError(
         "the cuda backend keeps KV in its compute type or in float8: serve without "
-        "--kv-cache-dtype int8, or with fp8");
+        "--kv-cache-dtype int8 or int4, or with fp8");
   }
   if (spec.format == KvFormat::kFloat8 && spec.is_latent) {
     return InvalidArgumentError(

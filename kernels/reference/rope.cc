@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <vector>
 
@@ -39,9 +40,50 @@ void NormAndRotate(float* head, int head_dim, const QkRope& rope, const Tensor& 
   if (rope.norms_after_rope) Norm(head, head_dim, norm, rope.norm_epsilon);
 }
 
-// A head as a cache of this format returns it: itself, its e4m3 times the layer's scale, or its
-// int8 times their scale.
+// head times the matrix of kernels/kv_format.h.
+std::vector<float> Rotated(const float* head, int head_dim) {
+  const auto size = static_cast<int>(RotationSize(head_dim));
+  const float root = std::sqrt(static_cast<float>(size));
+  std::vector<float> rotated(static_cast<size_t>(head_dim));
+  for (int i = 0; i < head_dim; ++i) {
+    const float* run = head + i / size * size;
+    float sum = 0;
+    for (int j = 0; j < size; ++j) {
+      const auto shared = static_cast<uint32_t>(i % size & j);
+      sum += std::popcount(shared) % 2 == 0 ? run[j] : -run[j];
+    }
+    rotated[static_cast<size_t>(i)] = sum / root;
+  }
+  return rotated;
+}
+
+float RoundedToBf16(float value) { return ToFloat(ToBf16(value)); }
+
+// A group of numbers becomes what its codes stand for.
+void RoundGroup(float* group, int64_t count) {
+  const auto [min, max] = std::minmax_element(group, group + count);
+  const float base = RoundedToBf16(*min);
+  const float step = RoundedToBf16(std::max(0.0f, *max - base) / 15);
+  bool is_finite = std::isfinite(base) && std::isfinite(step);
+  for (int64_t i = 0; i < count; ++i) is_finite = is_finite && std::isfinite(group[i]);
+  const float inverse = std::isfinite(1 / step) ? 1 / step : 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const float code = std::clamp(std::nearbyint((group[i] - base) * inverse), 0.0f, 15.0f);
+    group[i] = is_finite ? base + code * step : NAN;
+  }
+}
+
+// A head as a cache of this format returns it: itself, its e4m3 times the layer's scale, its int8
+// times their scale, or what the codes of its rotation stand for, rotated back.
 void Keep(const float* head, int head_dim, KvFormat format, float scale, float* kept) {
+  if (format == KvFormat::kInt4) {
+    std::vector<float> rotated = Rotated(head, head_dim);
+    for (int64_t i = 0; i < head_dim; i += kInt4Group) {
+      RoundGroup(rotated.data() + i, std::min<int64_t>(kInt4Group, head_dim - i));
+    }
+    std::ranges::copy(Rotated(rotated.data(), head_dim), kept);
+    return;
+  }
   if (format == KvFormat::kFloat8) {
     for (int i = 0; i < head_dim; ++i) {
       kept[i] = Float8ToFloat(FloatToFloat8(head[i] / scale)) * scale;

@@ -140,7 +140,7 @@ void BM_BlockLinear(benchmark::State& state, const char* name) {
 }
 
 // requests x queries over `context` keys each; 32 heads over 8, as in Llama 3.
-void BM_Attention(benchmark::State& state, DType dtype) {
+void BM_Attention(benchmark::State& state, DType dtype, KvFormat format = KvFormat::kCompute) {
   constexpr int kHeads = 32, kKvHeads = 8, kBlock = 32;
   const int64_t requests = state.range(0);
   const int64_t queries = state.range(1);
@@ -154,7 +154,8 @@ void BM_Attention(benchmark::State& state, DType dtype) {
                                      .num_kv_heads = kKvHeads,
                                      .head_dim = dim,
                                      .block_size = kBlock,
-                                     .num_blocks = requests * blocks_each})
+                                     .num_blocks = requests * blocks_each,
+                                     .format = format})
                    .value();
   std::vector<int32_t> table(requests * blocks_each), query_start(requests + 1),
       context_len(requests, context), positions(tokens), slots(tokens);
@@ -185,9 +186,7 @@ void BM_Attention(benchmark::State& state, DType dtype) {
   }
   const double keys =
       static_cast<double>(tokens) * (context - static_cast<double>(queries - 1) / 2);
-  Report(state, PeakOf(dtype, WeightFormat::kCompute),
-         static_cast<double>(requests * context) * 2 * kKvHeads * dim *
-             static_cast<double>(SizeOf(dtype)),
+  Report(state, PeakOf(dtype, WeightFormat::kCompute), static_cast<double>(cache->num_bytes()) / 8,
          keys * 4 * kHeads * dim);
 }
 
@@ -320,6 +319,8 @@ BENCHMARK_CAPTURE(BM_BlockLinear, mxfp4, "MXFP4")->Apply(BlockLinearShapes);
 BENCHMARK_CAPTURE(BM_AdaptedLinear, bf16, DType::kBf16)->Apply(AdaptedLinearShapes);
 BENCHMARK_CAPTURE(BM_Attention, bf16, DType::kBf16)->Apply(AttentionShapes);
 BENCHMARK_CAPTURE(BM_Attention, f32, DType::kF32)->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(BM_Attention, int8_cache, DType::kBf16, KvFormat::kInt8)->Apply(AttentionShapes);
+BENCHMARK_CAPTURE(BM_Attention, int4_cache, DType::kBf16, KvFormat::kInt4)->Apply(AttentionShapes);
 BENCHMARK_CAPTURE(BM_RmsNorm, bf16, DType::kBf16)
     ->Args({1, 2048})
     ->Args({512, 2048})

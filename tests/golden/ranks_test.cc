@@ -201,6 +201,13 @@ TEST_CASE("ranks: integer weights and an int8 KV cache, which are quantized by r
   }
 }
 
+TEST_CASE("ranks: an int4 KV cache, whose heads are rounded one by one") {
+  EngineDriverOptions options;
+  options.dtype = DType::kBf16;
+  options.kv_format = KvFormat::kInt4;
+  CheckSplits(options, {kTwoShares}, {"llama_plain", "gemma2", "deepseek_v2"});
+}
+
 // A matrix whose columns share scales, or come in blocks, is cut between its rows alone.
 TEST_CASE("ranks: checkpoints that come quantized, and GGUF files") {
   json prompts = {{"n_greedy", 8}, {"prompts", json::array()}};

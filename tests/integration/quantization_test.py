@@ -45,12 +45,15 @@ class Quantized(unittest.TestCase):
     def test_int8_kv_cache(self):
         self.check(8, "--kv-cache-dtype", "int8")
 
+    def test_int4_kv_cache(self):
+        self.check(8, "--kv-cache-dtype", "int4")
+
     def test_fp8_kv_cache(self):
         self.check(8, "--kv-cache-dtype", "fp8")
 
     def test_unknown_names_list_the_known(self):
         for flag, name, word in (("--quantization", "hqq", "int8 int4"),
-                                 ("--kv-cache-dtype", "fp8_e5m2", "auto int8 fp8")):
+                                 ("--kv-cache-dtype", "fp8_e5m2", "auto int8 int4 fp8")):
             run = subprocess.run([bin_dir() / "tandem-engine-core", MODEL, flag, name],
                                  capture_output=True, text=True, timeout=60)
             self.assertEqual(run.returncode, 2)

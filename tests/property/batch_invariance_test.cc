@@ -217,6 +217,17 @@ TEST_CASE("batch invariance: deepseek's latents in bfloat16, float32 and int8 on
   EngineDriverOptions options = BaseOptions("deepseek_v2", DType::kBf16, false);
   options.kv_format = KvFormat::kInt8;
   CheckInvariance(options, 1100, 2);
+  options.kv_format = KvFormat::kInt4;
+  CheckInvariance(options, 1120, 2);
+}
+
+TEST_CASE("batch invariance: an int4 cache, with and without windows") {
+  EngineDriverOptions options = BaseOptions("llama_plain", DType::kBf16, false);
+  options.kv_format = KvFormat::kInt4;
+  CheckInvariance(options, 1130, 4);
+  options = BaseOptions("gemma2", DType::kF32, false);
+  options.kv_format = KvFormat::kInt4;
+  CheckInvariance(options, 1140, 2);
 }
 
 TEST_CASE("batch invariance: states at the ends of blocks, of delta rules and convolutions") {

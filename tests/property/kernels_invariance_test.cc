@@ -195,12 +195,14 @@ TEST_CASE("mixture ops: a token alone has the bits it has in a batch and on 1 to
 
 TEST_CASE("attention: a request alone, token by token, has the bits it has in random batches") {
   for (const BackendCase& backend_case : BackendCases()) {
-    const int num_seeds = backend_case.is_scalar ? 2 : 8;  // it is slow
+    const int num_seeds = backend_case.is_scalar ? 3 : 8;  // it is slow
     for (int seed = 1; seed <= num_seeds; ++seed) {
       INFO(backend_case.name << " seed " << seed);
       Draw draw(seed);
       AttentionModel model = AttentionModel::Random(draw, 400);
-      if (seed % 2 == 0) model.kv_format = seed % 4 == 0 ? KvFormat::kFloat8 : KvFormat::kInt8;
+      constexpr KvFormat kFormats[] = {KvFormat::kFloat8, KvFormat::kInt4, KvFormat::kInt8,
+                                       KvFormat::kCompute};
+      model.kv_format = kFormats[seed % 4];
       CAPTURE(model.shape.num_heads, model.shape.num_kv_heads, model.shape.head_dim,
               model.block_size, model.options.sliding_window);
       std::vector<std::vector<float>> qkv;

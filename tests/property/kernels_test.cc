@@ -295,6 +295,7 @@ TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any sc
     AttentionModel model = AttentionModel::Random(draw, 400);
     const int format = draw.Int(0, 5);
     if (format < 2 && backend_case.has_int8) model.kv_format = KvFormat::kInt8;
+    if (format == 3 && backend_case.has_int8) model.kv_format = KvFormat::kInt4;
     if (format == 2) {
       model.kv_format = KvFormat::kFloat8;
       model.k_scale = static_cast<float>(draw.Int(1, 30)) / 16;
@@ -311,11 +312,19 @@ TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any sc
     ours.RunRandomly(draw);
     for (int r = 0; r < 3; ++r) {
       // A sum in another order may round a number of an int8 cache the other way, of float8 by
-      // 1/16.
+      // 1/16, of int4 by 1/15 of its group's range.
       const bool is_coarse =
           backend_case.dtype == DType::kBf16 || model.kv_format == KvFormat::kInt8;
-      const float bound = model.kv_format == KvFormat::kFloat8 ? 0.1f : is_coarse ? 0.05f : 2e-5f;
+      const bool is_int4 = model.kv_format == KvFormat::kInt4;
+      const float bound = is_int4                                ? 0.5f
+                          : model.kv_format == KvFormat::kFloat8 ? 0.1f
+                          : is_coarse                            ? 0.05f
+                                                                 : 2e-5f;
       CHECK(MaxError(ours.output(r), expected.output(r)) < bound);
+      if (is_int4) {
+        CHECK(MeanError(ours.output(r), expected.output(r)) <
+              (backend_case.dtype == DType::kBf16 ? 0.02 : 1e-3));
+      }
     }
   });
 }
@@ -334,7 +343,9 @@ TEST_CASE("LatentRopeWriteKv and PagedAttention of latents equal the reference")
                 model.cos.resize(positions, 0.6f);
                 model.sin.resize(positions, 0.8f);
                 model.k_norm = draw.Normals(model.shape.head_dim);
-                if (draw.Int(0, 2) == 0 && backend_case.has_int8) model.kv_format = KvFormat::kInt8;
+                const int format = draw.Int(0, 5);
+                if (format < 2 && backend_case.has_int8) model.kv_format = KvFormat::kInt8;
+                if (format == 2 && backend_case.has_int8) model.kv_format = KvFormat::kInt4;
                 CAPTURE(model.shape.num_heads, model.shape.head_dim, model.rotary_dim,
                         model.is_interleaved, model.block_size, model.options.sliding_window);
                 std::vector<std::vector<float>> rows;
@@ -347,7 +358,49 @@ TEST_CASE("LatentRopeWriteKv and PagedAttention of latents equal the reference")
                 for (int r = 0; r < 3; ++r) {
                   const bool is_coarse =
                       backend_case.dtype == DType::kBf16 || model.kv_format == KvFormat::kInt8;
-                  CHECK(MaxError(ours.output(r), expected.output(r)) < (is_coarse ? 0.05f : 2e-5f));
+                  const bool is_int4 = model.kv_format == KvFormat::kInt4;
+                  CHECK(MaxError(ours.output(r), expected.output(r)) < (is_int4     ? 0.5f
+                                                                        : is_coarse ? 0.05f
+                                                                                    : 2e-5f));
+                  if (is_int4) {
+                    CHECK(MeanError(ours.output(r), expected.output(r)) <
+                          (backend_case.dtype == DType::kBf16 ? 0.02 : 1e-3));
+                  }
+                }
+              });
+}
+
+// A token that sees itself alone has its value as output.
+TEST_CASE(
+    "an int4 cache keeps a head to a part of its root mean square, with a channel far above") {
+  ForEachCase(2,
+              [&](const BackendCase& backend_case, Backend& cpu, Backend& reference, Draw& draw) {
+                if (!backend_case.has_int8) return;
+                AttentionModel model = AttentionModel::Random(draw, 40);
+                model.shape = {.num_heads = 1, .num_kv_heads = 1, .head_dim = 64};
+                model.rotary_dim = 0;
+                model.q_norm = model.k_norm = std::vector<float>(64);
+                model.has_sinks = false;
+                model.kv_format = KvFormat::kInt4;
+                const auto error_of = [&](Backend& backend, float outlier) {
+                  std::vector<std::vector<float>> qkv = {draw.Normals(model.qkv_size())};
+                  float* const value = qkv[0].data() + 2 * model.shape.head_dim;
+                  if (outlier > 0) value[draw.Int(0, 63)] = outlier;
+                  AttentionRun run(backend, model, qkv, draw);
+                  run.RunAtOnce();
+                  double sum = 0;
+                  for (int i = 0; i < 64; ++i) {
+                    const double error = run.output(0)[static_cast<size_t>(i)] - value[i];
+                    sum += error * error / 64;
+                  }
+                  return std::sqrt(sum);
+                };
+                for (Backend* backend : {&cpu, &reference}) {
+                  CHECK(error_of(*backend, 0) < 0.15);
+                  CHECK(error_of(*backend, 0) > 0.02);
+                  // Without a rotation: 30 / 15 / sqrt(12) in the half with the channel, 0.41 in
+                  // all.
+                  CHECK(error_of(*backend, 30) < 0.32);
                 }
               });
 }

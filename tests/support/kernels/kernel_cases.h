@@ -119,6 +119,13 @@ inline float MaxError(const std::vector<float>& a, const std::vector<float>& b) 
   return worst;
 }
 
+// The mean of |a - b| / (1 + |b|).
+inline double MeanError(const std::vector<float>& a, const std::vector<float>& b) {
+  double sum = 0;
+  for (size_t i = 0; i < b.size(); ++i) sum += std::abs(a[i] - b[i]) / (1 + std::abs(b[i]));
+  return sum / static_cast<double>(b.size());
+}
+
 inline bool SameBits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }

@@ -555,12 +555,13 @@ TEST_CASE("engine config: formats of weights and KV cache") {
   EngineConfig config;
   const auto parsed = ParseFlags(EngineFlags(config), {"model", "--quantization", "hqq"}, "test");
   CHECK_THAT(parsed.status().message(), Contains("auto none int8 int4 int4-g32 int4-g128"));
+  CHECK(Setup({"model", "--kv-cache-dtype", "int4"}).runner.kv_format == KvFormat::kInt4);
   CHECK(Setup({"model", "--kv-cache-dtype", "fp8"}).runner.kv_format == KvFormat::kFloat8);
   CHECK(Setup({"model", "--kv-cache-dtype", "fp8_e4m3"}).runner.kv_format == KvFormat::kFloat8);
   CHECK_THAT(SetupError({"model", "--kv-cache-dtype", "fp8_e5m2"}),
-             Contains("auto int8 fp8 fp8_e4m3 bfloat16"));
+             Contains("auto int8 int4 fp8 fp8_e4m3 bfloat16"));
   CHECK_THAT(SetupError({"model", "--kv-cache-dtype", "bfloat16", "--dtype", "float32"}),
-             Contains("auto int8 fp8 fp8_e4m3 float32"));
+             Contains("auto int8 int4 fp8 fp8_e4m3 float32"));
 }
 
 TEST_CASE("engine config: a missing model and a bad handshake address are refused") {

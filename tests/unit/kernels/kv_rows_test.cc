@@ -135,6 +135,7 @@ TEST_CASE("kv rows: what has other rows is refused") {
   KvCacheSpec spec = {
       .num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .block_size = 4, .num_blocks = 2};
   SECTION("int8") { spec.format = KvFormat::kInt8; }
+  SECTION("int4") { spec.format = KvFormat::kInt4; }
   SECTION("fp8") { spec.format = KvFormat::kFloat8; }
   SECTION("latents") { spec.is_latent = true; }
   SECTION("states") {
