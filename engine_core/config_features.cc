@@ -100,6 +100,27 @@ Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup) {
   return OkStatus();
 }
 
+// The same for formats of keys and values.
+Status CheckKvFormat(const EngineConfig& config, const ModelConfig& model,
+                     const EngineSetup& setup) {
+  const KvFormat format = setup.runner.kv_format;
+  if (setup.device != "cuda" || format == KvFormat::kCompute) return OkStatus();
+  const std::string flag = "--kv-cache-dtype " + config.kv_cache_dtype;
+  if (model.latent.kv_rank > 0) {
+    return InvalidArgumentError(flag + ": is not built for latent attention, which " +
+                                model.architecture + " has, on --device cuda; leave it out");
+  }
+  if (format == KvFormat::kInt4) {
+    return InvalidArgumentError(flag + ": is not built for --device cuda; take int8 or fp8");
+  }
+  if (format == KvFormat::kInt8 && model.head_dim % 4 != 0) {
+    return InvalidArgumentError(
+        flag + ": is built on --device cuda for heads of whole fours of numbers, those of " +
+        model.architecture + " have " + std::to_string(model.head_dim) + "; take fp8");
+  }
+  return OkStatus();
+}
+
 // The same for attention over keys that each token chooses.
 Status CheckKeyIndex(const EngineConfig& config, const ModelConfig& model,
                      const EngineSetup& setup) {

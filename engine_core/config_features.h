@@ -16,6 +16,8 @@ Status SetAdapters(const EngineConfig& config, EngineSetup* setup);
 Status SetImages(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup);
 // Need the drafts too.
 Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup);
+Status CheckKvFormat(const EngineConfig& config, const ModelConfig& model,
+                     const EngineSetup& setup);
 Status CheckKeyIndex(const EngineConfig& config, const ModelConfig& model,
                      const EngineSetup& setup);
 Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const EngineSetup& setup);

@@ -81,11 +81,11 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
       if (key < end) {
         const int64_t block = args.block_table[item.table_begin + key / args.block_size];
         const int64_t at =
-            ((block * args.num_kv_heads + kv_head) * args.block_size + key % args.block_size) *
-                dim +
-            i % dim;
-        k = LoadFloat(k_cache + at) * args.k_scale;
-        v = LoadFloat(v_cache + at) * args.v_scale;
+            (block * args.num_kv_heads + kv_head) * args.block_size + key % args.block_size;
+        const auto k_head = HeadAt(k_cache, at, dim, args.k_scale);
+        const auto v_head = HeadAt(v_cache, at, dim, args.v_scale);
+        k = LoadFloat(k_head.numbers + i % dim) * k_head.scale;
+        v = LoadFloat(v_head.numbers + i % dim) * v_head.scale;
       }
       keys[i / dim][i % dim] = k;
       values[i / dim][i % dim] = v;
@@ -288,7 +288,7 @@ void CudaOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv
   const auto& plan = static_cast<const CudaAttentionPlan&>(generic_plan);
   CHECK(options.last_seen.empty()) << "of a model that is refused at its start";
   if (plan.num_items == 0) return;
-  // Only the kernel for all shapes reads float8.
+  // Only the kernel for all shapes reads int8 and float8.
   const bool is_plain = kv.format == KvFormat::kCompute && options.chunk == 0 &&
                         options.sinks.empty() && options.slopes.empty();
   if (plan.uses_flashinfer && is_plain && AttendByFlashInfer(out, q, kv, options, plan)) return;
@@ -319,15 +319,19 @@ void CudaOps::AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
   const auto items = static_cast<unsigned>(num_items);
   const auto heads = static_cast<unsigned>(kv.num_kv_heads);
   const dim3 grid(items, heads, num_splits);
-  const bool is_float8 = kv.format == KvFormat::kFloat8;
-  if (!is_float8 && is_decode && LaunchDecodeAttention(queue(), grid, out, q, kv, args)) return;
+  const bool is_plain = kv.format == KvFormat::kCompute;
+  if (is_plain && is_decode && LaunchDecodeAttention(queue(), grid, out, q, kv, args)) return;
   WithType(out, [&]<class T>(T* out_data) {
     const auto launch = [&]<class Kv>(const Kv* k, const Kv* v) {
       Launch(queue(), grid, kThreads, AttentionKernel<T, Kv>, out_data, out.row_stride,
              static_cast<const T*>(q.data), q.row_stride, k, v, args);
     };
-    if (is_float8)
+    if (kv.format == KvFormat::kFloat8) {
       return launch(static_cast<const Float8*>(kv.k), static_cast<const Float8*>(kv.v));
+    }
+    if (kv.format == KvFormat::kInt8) {
+      return launch(static_cast<const Int8*>(kv.k), static_cast<const Int8*>(kv.v));
+    }
     launch(static_cast<const T*>(kv.k), static_cast<const T*>(kv.v));
   });
 }

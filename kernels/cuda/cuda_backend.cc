@@ -156,9 +156,10 @@ StatusOr<std::unique_ptr<PairTable>> CudaBackend::MakePairTable(std::span<const 
 namespace {
 
 KeyBytes KeyBytesOf(const KvCacheSpec& spec, DType dtype) {
-  const int64_t size = spec.format == KvFormat::kFloat8 ? 1 : SizeOf(dtype);
-  return [block_size = spec.block_size, size](int num_kv_heads, int head_dim) {
-    return int64_t{num_kv_heads} * block_size * head_dim * size;
+  const int64_t size = spec.format == KvFormat::kCompute ? SizeOf(dtype) : 1;
+  const int64_t scale_bytes = spec.format == KvFormat::kInt8 ? int64_t{sizeof(float)} : 0;
+  return [block_size = spec.block_size, size, scale_bytes](int num_kv_heads, int head_dim) {
+    return int64_t{num_kv_heads} * block_size * (head_dim * size + scale_bytes);
   };
 }
 
@@ -169,21 +170,21 @@ int64_t CudaBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
 }
 
 StatusOr<std::unique_ptr<KvCache>> CudaBackend::AllocateKvCache(const KvCacheSpec& spec) {
-  if (spec.format == KvFormat::kInt8 || spec.format == KvFormat::kInt4) {
-    return InvalidArgumentError(
-        "the cuda backend keeps KV in its compute type or in float8: serve without "
-        "--kv-cache-dtype int8 or int4, or with fp8");
+  if (spec.format == KvFormat::kInt4) {
+    return InvalidArgumentError("the cuda backend keeps KV in its compute type, int8 or float8");
   }
-  if (spec.format == KvFormat::kFloat8 && spec.is_latent) {
-    return InvalidArgumentError(
-        "the cuda backend keeps latent vectors in its compute type: serve without "
-        "--kv-cache-dtype fp8");
+  if (spec.format != KvFormat::kCompute && spec.is_latent) {
+    return InvalidArgumentError("the cuda backend keeps latent vectors in its compute type");
+  }
+  if (spec.format == KvFormat::kInt8 && spec.head_dim % sizeof(float) != 0) {
+    return InvalidArgumentError("the cuda backend keeps heads of " + std::to_string(spec.head_dim) +
+                                " numbers in its compute type");
   }
   if (spec.block_size <= 0 || spec.head_dim <= 0) {
     return InvalidArgumentError("block size " + std::to_string(spec.block_size) + " and head_dim " +
                                 std::to_string(spec.head_dim) + " must be at least 1");
   }
-  const DType dtype = spec.format == KvFormat::kFloat8 ? DType::kI8 : dtype_;
+  const DType dtype = spec.format == KvFormat::kCompute ? dtype_ : DType::kI8;
   const int64_t elements = KvBytesPerBlock(spec) / SizeOf(dtype) * spec.num_blocks;
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateDevice(dtype, {&elements, 1}, device_.stream()));
   return std::make_unique<KvCache>(spec, std::move(memory), KeyBytesOf(spec, dtype_));

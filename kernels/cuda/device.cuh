@@ -41,6 +41,28 @@ struct Float8 {
 __device__ inline float LoadFloat(const Float8* x) { return Float8ToFloat(x->code); }
 __device__ inline void StoreFloat(Float8* out, float value) { out->code = FloatToFloat8(value); }
 
+// The same in int8. The scale of a token's head follows its numbers.
+struct Int8 {
+  int8_t code;
+};
+constexpr int kInt8ScaleBytes = sizeof(float);
+__device__ inline float LoadFloat(const Int8* x) { return x->code; }
+
+// A token's head in a KV cache. scale: of the cache's layer, where heads have none of their own.
+template <class Kv>
+struct KvHead {
+  Kv* numbers;
+  float scale;
+};
+template <class Kv>
+__device__ inline KvHead<Kv> HeadAt(Kv* cache, int64_t row, int dim, float scale) {
+  return {cache + row * dim, scale};
+}
+__device__ inline KvHead<const Int8> HeadAt(const Int8* cache, int64_t row, int dim, float) {
+  const Int8* numbers = cache + row * (dim + kInt8ScaleBytes);
+  return {numbers, *reinterpret_cast<const float*>(numbers + dim)};
+}
+
 // 16 bytes of numbers, the widest load.
 template <class T>
 struct Wide {

@@ -1,5 +1,7 @@
 // Norm of q and k per head, RoPE, and the write of K and V to the cache, in one pass.
 
+#include <type_traits>
+
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/dispatch.h"
@@ -85,6 +87,50 @@ __device__ inline void WriteTurned(To* to, const X* x, const float* norm, int64_
   }
 }
 
+// A head of k or v to the row of a cache that has the layer's scales, or none. By one warp.
+template <class X, class Kv>
+__device__ inline void WriteHead(Kv* k_cache, Kv* v_cache, int64_t row, const X* x, bool is_v,
+                                 int64_t token, int lane, const RopeArgs& args) {
+  if (!is_v) {
+    const float k_scale = args.k_scale;
+    WriteTurned(k_cache + row * args.head_dim, x, args.k_norm, token, lane, args,
+                [k_scale](float value) { return value / k_scale; });
+    return;
+  }
+  Kv* const to = v_cache + row * args.head_dim;
+  float numbers[2 * kLanePairs];
+#pragma unroll
+  for (int n = 0; n < 2 * kLanePairs; ++n) {
+    const int i = n * kWarpSize + lane;
+    numbers[n] = i < args.head_dim ? LoadFloat(x + i) : 0;
+  }
+#pragma unroll
+  for (int n = 0; n < 2 * kLanePairs; ++n) {
+    const int i = n * kWarpSize + lane;
+    if (i < args.head_dim) StoreFloat(to + i, numbers[n] / args.v_scale);
+  }
+}
+
+// Rounds a head, which the lanes of this warp have just written, to int8 with its scale. One that
+// is not finite becomes zeros with NaN.
+__device__ inline void WriteInt8Head(Int8* to, const float* head, int dim, int lane) {
+  __syncwarp();
+  float max = 0, poison = 0;
+  for (int i = lane; i < dim; i += kWarpSize) {
+    max = fmaxf(max, fabsf(head[i]));
+    poison += head[i] * 0;  // NaN of infinity and NaN
+  }
+  max = WarpMax<kWarpSize>(max);
+  poison = WarpSum(poison);
+  const float inverse = 127 / max;  // infinite when there is nothing to scale
+  const bool is_usable = poison == 0 && inverse < INFINITY;
+  for (int i = lane; i < dim; i += kWarpSize) {
+    to[i].code = is_usable ? static_cast<int8_t>(rintf(head[i] * inverse)) : 0;
+  }
+  if (lane != 0) return;
+  *reinterpret_cast<float*>(to + dim) = is_usable ? max / 127 : poison;
+}
+
 // One warp per head of q, then k, then v of a token. Kv: of the cache.
 template <class T, class X, class Kv>
 __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv_stride,
@@ -111,23 +157,18 @@ __global__ void RopeKernel(T* out, int64_t out_stride, const X* qkv, int64_t qkv
   const int64_t row =
       (int64_t{slot / args.block_size} * args.num_kv_heads + kv_head) * args.block_size +
       slot % args.block_size;
-  if (!is_v) {
-    const float k_scale = args.k_scale;
-    WriteTurned(k_cache + row * args.head_dim, x, args.k_norm, token, lane, args,
-                [k_scale](float value) { return value / k_scale; });
-    return;
-  }
-  Kv* const to = v_cache + row * args.head_dim;
-  float numbers[2 * kLanePairs];
-#pragma unroll
-  for (int n = 0; n < 2 * kLanePairs; ++n) {
-    const int i = n * kWarpSize + lane;
-    numbers[n] = i < args.head_dim ? LoadFloat(x + i) : 0;
-  }
-#pragma unroll
-  for (int n = 0; n < 2 * kLanePairs; ++n) {
-    const int i = n * kWarpSize + lane;
-    if (i < args.head_dim) StoreFloat(to + i, numbers[n] / args.v_scale);
+  if constexpr (std::is_same_v<Kv, Int8>) {
+    __shared__ float heads[kHeadsPerBlock][2 * kLanePairs * kWarpSize];
+    float* const numbers = heads[threadIdx.x / kWarpSize];
+    if (is_v) {
+      for (int i = lane; i < args.head_dim; i += kWarpSize) numbers[i] = LoadFloat(x + i);
+    } else {
+      WriteTurned(numbers, x, args.k_norm, token, lane, args, [](float value) { return value; });
+    }
+    Int8* const to = (is_v ? v_cache : k_cache) + row * (args.head_dim + kInt8ScaleBytes);
+    return WriteInt8Head(to, numbers, args.head_dim, lane);
+  } else {
+    WriteHead(k_cache, v_cache, row, x, is_v, token, lane, args);
   }
 }
 
@@ -245,6 +286,9 @@ void CudaOps::DoQkNormRopeWriteKv(const Tensor& out, const Tensor& qkv, const Qk
     };
     if (kv.format == KvFormat::kFloat8) {
       return launch(static_cast<Float8*>(kv.k), static_cast<Float8*>(kv.v));
+    }
+    if (kv.format == KvFormat::kInt8) {
+      return launch(static_cast<Int8*>(kv.k), static_cast<Int8*>(kv.v));
     }
     launch(static_cast<T*>(kv.k), static_cast<T*>(kv.v));
   });

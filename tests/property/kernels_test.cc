@@ -294,7 +294,7 @@ TEST_CASE("QkNormRopeWriteKv and PagedAttention equal the reference under any sc
                       Draw& draw) {
     AttentionModel model = AttentionModel::Random(draw, 400);
     const int format = draw.Int(0, 5);
-    if (format < 2 && backend_case.has_int8) model.kv_format = KvFormat::kInt8;
+    if (format < 2) model.kv_format = KvFormat::kInt8;
     if (format == 3 && backend_case.has_int8) model.kv_format = KvFormat::kInt4;
     if (format == 2) {
       model.kv_format = KvFormat::kFloat8;

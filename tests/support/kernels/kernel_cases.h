@@ -135,7 +135,8 @@ struct BackendCase {
   std::string name;
   DType dtype;  // compute type
   std::function<std::unique_ptr<Backend>(int num_threads)> make;
-  bool has_int8 = true;    // weights and KV caches of integers
+  // Weights of integers, KV caches of int4 and latents of int8.
+  bool has_int8 = true;
   bool is_scalar = false;  // slow: tests run less work on it
 
   // Covers one rounding to the compute type and another order of a float32 sum.

@@ -564,6 +564,27 @@ TEST_CASE("engine config: formats of weights and KV cache") {
              Contains("auto int8 int4 fp8 fp8_e4m3 float32"));
 }
 
+TEST_CASE("engine config: formats of the KV cache that cuda lacks") {
+  const auto error = [](const ModelConfig& model, const std::string& format) {
+    const auto setup =
+        MakeSetup(ParseOk({"model", "--device", "cuda", "--kv-cache-dtype", format}), model);
+    return setup.ok() ? std::string() : setup.status().message();
+  };
+  ModelConfig model = SmallModel();
+  for (const char* format : {"auto", "int8", "fp8"}) CHECK(error(model, format).empty());
+  CHECK_THAT(error(model, "int4"), Contains("--kv-cache-dtype int4") && Contains("--device cuda") &&
+                                       Contains("take int8 or fp8"));
+  model.head_dim = 10;
+  CHECK_THAT(error(model, "int8"), Contains("--kv-cache-dtype int8") && Contains("10"));
+  CHECK(error(model, "fp8").empty());
+  model = SmallModel();
+  model.latent.kv_rank = 16;
+  for (const char* format : {"int8", "int4", "fp8"}) {
+    CHECK_THAT(error(model, format),
+               Contains("--kv-cache-dtype " + std::string(format)) && Contains("latent attention"));
+  }
+}
+
 TEST_CASE("engine config: a missing model and a bad handshake address are refused") {
   EngineConfig config;
   CHECK_THAT(Finish(config).message(), Contains("which model"));
