@@ -49,6 +49,7 @@ Status ParseGptq(const Json& config, CheckpointQuantization* result) {
   RETURN_IF_ERROR(ReadBool(config, "is_marlin_format", &is_marlin));
   if (is_marlin) return Unsupported("is_marlin_format", "checkpoint_format gptq, gptq_v2");
   result->zeros_are_less_one = format != "gptq_v2";
+  RETURN_IF_ERROR(ReadBool(config, "desc_act", &result->has_activation_order));
   ReadLayerBits(config, "bits", "group_size", result);
   return OkStatus();
 }

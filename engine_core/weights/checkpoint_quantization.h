@@ -31,6 +31,8 @@ struct CheckpointQuantization {
   bool has_quantized_activations = false;  // the scheme rounds them too; ours does not
   // GPTQ: whether a zero is stored less one, as in all but checkpoint_format gptq_v2.
   bool zeros_are_less_one = true;
+  // GPTQ (desc_act): groups are not of neighbouring inputs, so each matrix has to list them.
+  bool has_activation_order = false;
   // FP8 in blocks: rows and columns that share a scale.
   int64_t block_rows = 128;
   int64_t block_columns = 128;

@@ -21,7 +21,7 @@ std::vector<int64_t> WordsShape(MatrixShape matrix, int bits) {
 
 // The group of each input.
 StatusOr<std::vector<int32_t>> GroupsOf(const ModuleTensors& tensors, int64_t num_inputs,
-                                        int64_t num_groups) {
+                                        int64_t num_groups, bool has_activation_order) {
   std::vector<int32_t> groups(static_cast<size_t>(num_inputs));
   if (tensors.Has(kGroups)) {
     ASSIGN_OR_RETURN(const std::vector<uint32_t> stored, tensors.Words(kGroups, {num_inputs}));
@@ -34,6 +34,9 @@ StatusOr<std::vector<int32_t>> GroupsOf(const ModuleTensors& tensors, int64_t nu
       groups[k] = static_cast<int32_t>(stored[k]);
     }
     return groups;
+  }
+  if (has_activation_order && num_groups > 1) {
+    return tensors.Error(kGroups, "is missing: with desc_act it lists the group of each input");
   }
   if (num_inputs % num_groups != 0) {
     return tensors.Error(kScales, "has " + std::to_string(num_groups) + " groups for " +
@@ -98,7 +101,8 @@ StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape sha
   }
   ASSIGN_OR_RETURN(const GroupTable table,
                    ReadGroups(tensors, num_groups, rows, bits, quantization.zeros_are_less_one));
-  ASSIGN_OR_RETURN(const std::vector<int32_t> groups, GroupsOf(tensors, columns, num_groups));
+  ASSIGN_OR_RETURN(const std::vector<int32_t> groups,
+                   GroupsOf(tensors, columns, num_groups, quantization.has_activation_order));
   const std::optional<int64_t> group_size = SizeOfGroups(groups, num_groups);
 
   const auto code_at = [&](int64_t n, int64_t k) {

@@ -199,6 +199,13 @@ TEST_CASE("quantized matrices: what does not fit is refused by name") {
                               {"m.qzeros", "I32", {3, 1}, Zeros(12)},
                               {"m.scales", "F16", {3, 8}, Zeros(48)}}),
                Contains("3 groups for 32 inputs, and no g_idx"));
+    const Json ordered = {{"quant_method", "gptq"}, {"desc_act", true}};
+    const TensorBytes zeros_of_2 = {"m.qzeros", "I32", {2, 1}, Zeros(8)};
+    const TensorBytes scales_of_2 = {"m.scales", "F16", {2, 8}, Zeros(32)};
+    CHECK_THAT(DecodeRefusal(ordered, shape, {codes, zeros_of_2, scales_of_2}),
+               Contains("m.g_idx is missing: with desc_act"));
+    CHECK(DecodeRefusal(gptq, shape, {codes, zeros_of_2, scales_of_2}).empty());
+    CHECK(DecodeRefusal(ordered, shape, {codes, zeros, scales}).empty());
     CHECK_THAT(DecodeRefusal(gptq, shape,
                              {codes, zeros, scales, {"m.g_idx", "I32", {32}, std::string(128, 1)}}),
                Contains("m.g_idx has the group 16843009 of 1"));
