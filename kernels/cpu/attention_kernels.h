@@ -254,9 +254,9 @@ void WidenFloat8Tile(const void* cache, int64_t tile, int64_t padded_dim, float 
 // K and V of a tile, whose first token is in_step of the step, in the compute type. A latent has K
 // alone.
 template <class Type>
-void WidenTiles(const AttentionTask& task, int64_t tile, int in_step,
-                const AttentionScratch<Type>& scratch, typename Type::Element* k,
-                typename Type::Element* v) {
+__attribute__((noinline)) void WidenTiles(const AttentionTask& task, int64_t tile, int in_step,
+                                          const AttentionScratch<Type>& scratch,
+                                          typename Type::Element* k, typename Type::Element* v) {
   const int64_t dim = task.padded_dim;
   if (task.kv_format == KvFormat::kInt4) {
     const int64_t at = tile * Int4TileBytes(dim);
@@ -363,6 +363,22 @@ struct VectorProducts {
   }
 };
 
+// The output of a row that is done with its keys.
+template <class Type>
+__attribute__((noinline)) void EndRow(const AttentionTask& task,
+                                      const AttentionScratch<Type>& scratch, int row, int head,
+                                      typename Type::Element* out) {
+  float* const sums = scratch.sums + int64_t{row} * task.padded_dim;
+  if (task.kv_format == KvFormat::kInt4) RotateHead(sums, task.head_dim);
+  float total = ReduceAdd(Load(scratch.totals + row * kVecLanes));
+  if (task.sinks != nullptr) {
+    float sink[kVecLanes];
+    Store(sink, Exp(Set1(task.sinks[head] - scratch.maxima[row * kVecLanes])));
+    total += sink[0];
+  }
+  StoreScaled(sums, 1.0f / total, task.head_dim, out);
+}
+
 template <class Type, class Products = VectorProducts<Type>>
 void Attention(const AttentionTask& task, const AttentionItem& item, int part, float* memory) {
   using Element = typename Type::Element;
@@ -396,9 +412,12 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
       Store(to + i, LoadN(q + i, left < kVecLanes ? left : kVecLanes));
       Store(scratch.sums + int64_t{row} * dim + i, Zero());
     }
-    if (is_int4) RotateRow(to, task.head_dim, dim);
     Store(scratch.totals + row * kVecLanes, Zero());
     scratch.maxima[row * kVecLanes] = -__builtin_inff();
+  }
+  // In a loop of its own: a call in another would put its vectors on the stack.
+  for (int row = 0; is_int4 && row < rows; ++row) {
+    RotateRow(scratch.q + int64_t{row} * dim, task.head_dim, dim);
   }
 
   // The keys a query at `position` sees: those from first_key to last_key.
@@ -496,18 +515,10 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
   }
 
   for (int row = 0; row < rows; ++row) {
-    float total = ReduceAdd(Load(scratch.totals + row * kVecLanes));
-    if (task.sinks != nullptr) {
-      float sink[kVecLanes];
-      Store(sink, Exp(Set1(task.sinks[head_of_row(row)] - scratch.maxima[row * kVecLanes])));
-      total += sink[0];
-    }
     Element* out = static_cast<Element*>(task.out) +
                    (item.first_token + row / group) * task.out_stride +
                    head_of_row(row) * task.head_dim;
-    float* const sums = scratch.sums + int64_t{row} * dim;
-    if (is_int4) RotateHead(sums, task.head_dim);
-    StoreScaled(sums, 1.0f / total, task.head_dim, out);
+    EndRow(task, scratch, row, head_of_row(row), out);
   }
 }
 
