@@ -41,7 +41,7 @@ class Devices(unittest.TestCase):
     def test_two_devices_give_the_texts_of_a_cpu(self):
         server = self.start("--tensor-parallel-size", "2")
         self.assertEqual(list(workers_of(server.pid_of("tandem-engine-core"))), ["tandem-TP1"])
-        self.assertIn("ranks joined", server.log)
+        server.wait_for_log("ranks joined")
         bodies = [BODY, {**BODY, "n": 2, "temperature": 0.7, "seed": 3, "logprobs": 1}]
         with Pair(*FLAGS) as whole:
             for body in bodies:

@@ -194,7 +194,7 @@ class MarkersOfTheTemplate(unittest.TestCase):
     def test_its_answers_are_content(self):
         format = {"type": "json_schema", "json_schema": {"name": "w", "schema": SCHEMA}}
         with Pair(*FLAGS, "--chat-template", self.TEMPLATE) as server:
-            self.assertIn("reasoning parser: deepseek_r1 (from the chat template)", server.log)
+            server.wait_for_log("reasoning parser: deepseek_r1 (from the chat template)")
             message = ask(server, messages=MESSAGES, max_tokens=12, temperature=0)["choices"][0]["message"]
             self.assertIsNone(message["reasoning"])
             self.assertTrue(message["content"])

@@ -237,7 +237,7 @@ class Ends(unittest.TestCase):
             port = server.port_file.read_text().strip()
             for words in ("Available routes are:", "Route: /v1/chat/completions, Methods: POST",
                           f"Tandem frontend listening on http://127.0.0.1:{port}", "Application startup complete."):
-                self.assertIn(words, server.log)
+                server.wait_for_log(words)
             server.process.send_signal(signal.SIGTERM)
             self.assertEqual(server.process.wait(LIMIT), 0)
 

@@ -5,6 +5,7 @@ import http.client
 import json
 import os
 import pathlib
+import re
 import resource
 import shutil
 import signal
@@ -55,8 +56,8 @@ class Signals(unittest.TestCase):
             server.engines[0].send_signal(signal.SIGUSR2)  # a frontend hands over then
             # The last one is answered with the state of each process.
             wait_for(lambda: server.log_text().count("[state]") == 2, "both log their state")
-            self.assertIn("engine 0 ready, 0 in flight", server.log_text())
-            self.assertRegex(server.log_text(), r"\[state\] steps \d+, running 0, waiting 0")
+            server.wait_for_log("engine 0 ready, 0 in flight")
+            wait_for(lambda: re.search(r"\[state\] steps \d+, running 0, waiting 0", server.log_text()), "its counts")
             self.assertEqual(complete(server)[0], 200)
             for process in (server.frontend, server.engines[0]):
                 process.send_signal(signal.SIGTERM)
@@ -233,7 +234,7 @@ class OpenFiles(unittest.TestCase):
     def test_connections_leave_what_an_engine_needs(self):
         patient = ("--http-timeout-head", 600, "--http-timeout-keep-alive", 600)
         with Server(*patient, max_files=160) as server, contextlib.ExitStack() as opened:
-            self.assertIn("--max-connections is 80, not 16384: this process may have 160 files open", server.log_text())
+            server.wait_for_log("--max-connections is 80, not 16384: this process may have 160 files open")
             connections = [opened.enter_context(socket.create_connection(("127.0.0.1", server.port), LIMIT))
                            for _ in range(200)]
             kept, refused = connections[0], connections[-1]
@@ -268,7 +269,7 @@ class Keys(unittest.TestCase):
             self.assertEqual(complete(server, Authorization="Bearer secret-c")[0], 401)  # the flag has precedence
             self.assertNotIn(b"secret", self.shown(server.frontend.pid))
         with Server() as server:
-            self.assertIn("no API key: every client is served", server.log_text())
+            server.wait_for_log("no API key: every client is served")
         with Server(environment={"TANDEM_API_KEY": "secret-d"}) as server:
             self.assertEqual(complete(server)[0], 401)
             self.assertEqual(complete(server, Authorization="Bearer secret-d")[0], 200)
@@ -301,7 +302,7 @@ class Keys(unittest.TestCase):
             file = pathlib.Path(folder, "keys")
             file.write_text("old\nboth\n")
             with Server("--api-key-file", file) as server:
-                self.assertIn("API keys: 2", server.log_text())
+                server.wait_for_log("API keys: 2")
                 def accepted():
                     return {key for key in ("old", "both", "new")
                             if complete(server, Authorization=f"Bearer {key}")[0] == 200}
@@ -356,7 +357,7 @@ class Keys(unittest.TestCase):
                 wait_for(lambda: "[reload] API keys" in server.log_text(), "it is read again")
                 wait_for(lambda: "[reload] log level INFO" in server.log_text(), "the engine core follows")
                 self.assertEqual(complete(server)[0], 200)
-                self.assertIn("request finished", server.log_text())
+                server.wait_for_log("request finished")
                 server.engines[0].send_signal(signal.SIGSTOP)
                 waiting = Asking(server, LONG)
                 wait_for(lambda: server.ask("GET", "/load")[1] == b'{"server_load":1}', "it waits")
@@ -409,7 +410,7 @@ class OneOfTwoEngines(unittest.TestCase):
             for each in asking:
                 self.assertEqual(each.wait(), expected)
             self.assertEqual(set(server.outcomes()), {"resumed"})
-            self.assertIn("engine 0 has not answered for", server.log_text())
+            server.wait_for_log("engine 0 has not answered for")
             self.assertEqual(server.ask("GET", "/health")[0], 200)
             server.engines[0].send_signal(signal.SIGCONT)
             wait_for(lambda: "engine 0 is back" in server.log_text(), "it is back")

@@ -95,7 +95,7 @@ class Chat(unittest.TestCase):
         self.assertIn("I am the small model", chat.choices[0].message.content)
 
     def test_the_log_says_which_parsers_the_template_has_chosen(self):
-        self.assertIn("tool call parser: hermes (from the chat template)", self.server.log)
+        self.server.wait_for_log("tool call parser: hermes (from the chat template)")
 
     def test_shipped_model_answers_in_json(self):
         reply = self.client.chat.completions.create(model=NAME, temperature=0, messages=[

@@ -83,11 +83,11 @@ class Replicas(unittest.TestCase):
             self.assertIn("must be in [0, 1]", body)
 
     def test_engines_share_the_host_and_have_their_labels(self):
+        wait_for(lambda: re.search(r"engine core 0 pid \d+, engine core 1 pid \d+\)", self.server.log), "both are named")
         num_cpus = len(os.sched_getaffinity(0))
         threads = re.findall(r"(\d+) threads?\b", self.server.log)
         self.assertGreaterEqual(len(threads), 2, self.server.log)
         self.assertEqual({int(number) for number in threads}, {max(1, num_cpus // 2)})
-        self.assertRegex(self.server.log, r"engine core 0 pid \d+, engine core 1 pid \d+\)")
         for rank in (0, 1):
             self.assertGreater(self.server.total("vllm:cache_config_info", engine=str(rank)), 0)
 

@@ -227,7 +227,7 @@ class Kills(unittest.TestCase):
                         pass
 
             self.assertEqual(self.run_all(server, kill_helpers), expected)
-            self.assertIn("tandem-grammar has ended", server.log_text())
+            server.wait_for_log("tandem-grammar has ended")
             self.assertRegex(expected[0]["choices"][0]["text"], "^[a-f]{100}-[0-9]{60}$")
 
     def test_streams_go_on_after_their_engine_was_killed(self):

@@ -202,7 +202,7 @@ class Command(unittest.TestCase):
             self.assertEqual(swapped.returncode, 1, swapped.stdout + swapped.stderr)
             self.assertIn("the frontend has not let the one before go", swapped.stderr)
             self.assertEqual(engines(other), before)
-            self.assertIn("[swap] given up", other.log)
+            other.wait_for_log("[swap] given up")
 
     def test_without_a_server_it_says_so(self):
         with Pair(*FLAGS) as pair:

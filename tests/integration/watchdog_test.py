@@ -87,7 +87,7 @@ class Supervised(Watchdog):
     def test_a_step_that_never_ends(self):
         status, body = self.ask([4, 5, HANGS_IN_COLLECT])
         self.assertEqual(status, 500, body)
-        self.assertEqual(self.server.log.count("engine core " + SILENCE), 3, self.server.log)
+        wait_for(lambda: self.server.log.count("engine core " + SILENCE) == 3, "three ends are logged")
         wait_for(lambda: self.server.get("/health")[0] == 200, "healthy again")
         self.assertEqual(self.ask([1, 2, 3])[0], 200)
 
@@ -122,7 +122,7 @@ class DeviceErrors(Watchdog):
         self.assertEqual({answer.status for answer in beside}, {200})
         # Its first run, the next, and the one in which it was alone.
         lost = f"the executor is lost: INTERNAL: the device has failed in {call}"
-        self.assertEqual(self.server.log.count(lost), 3, self.server.log)
+        wait_for(lambda: self.server.log.count(lost) == 3, "three ends are logged")
         wait_for(lambda: self.server.log.count("engine core exited with status 1") == 3, "the supervisor notices")
         wait_for(lambda: self.server.get("/health")[0] == 200, "healthy again")
         self.assertEqual(self.ask([1, 2, 3])[0], 200)
@@ -156,7 +156,7 @@ class Stopped(unittest.TestCase):
                 thread.join()
             texts = {json.loads(reply)["choices"][0]["text"] for _, reply in [undisturbed, *replies]}
             self.assertEqual(len(texts), 1, replies)
-            self.assertIn("engine core " + SILENCE, server.log)
+            server.wait_for_log("engine core " + SILENCE)
             self.assertNotIn(server.pid_of("tandem-engine-core"), (None, engine))
 
     def test_a_stopped_frontend_is_replaced(self):
@@ -165,7 +165,7 @@ class Stopped(unittest.TestCase):
             os.kill(frontend, signal.SIGSTOP)
             wait_for(lambda: server.pid_of("tandem-frontend") not in (None, frontend), "a new frontend")
             wait_for(lambda: server.get("/health")[0] == 200, "healthy again")
-            self.assertIn("frontend " + SILENCE, server.log)
+            server.wait_for_log("frontend " + SILENCE)
             self.assertEqual(server.pid_of("tandem-engine-core"), engine)
 
 

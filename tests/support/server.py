@@ -90,6 +90,10 @@ class Server:
     def log_text(self):
         return (self.root / "log").read_text(errors="replace")
 
+    def wait_for_log(self, words):
+        """Lines are written by threads of their own, so an answer may come before its line."""
+        wait_for(lambda: words in self.log_text(), f"{words!r} in the log")
+
     def __enter__(self):
         return self
 
