@@ -69,12 +69,6 @@ Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limit
   return OkStatus();
 }
 
-void AddEnd(int32_t client_index, const RequestId& request_id, ClientOutputs* outputs) {
-  wire::EngineCoreOutput& record = outputs->AddOutput(client_index, request_id);
-  record.finish_reason = wire::FinishReason::kAbort;
-  record.stop_reason = std::string(wire::kEngineEnds);
-}
-
 wire::EngineCoreError ToError(const Status& status) {
   switch (status.code()) {
     case StatusCode::kInvalidArgument:
@@ -246,12 +240,13 @@ void EngineCore::OnOne(wire::EngineCoreRequest request, const Images& images) {
     return;
   }
   const RequestId id = request.request_id;
-  if (request.abort_immediately) {
-    AddAbortRecord(client_index, id);
+  if (shutting_down() || request.abort_immediately) {
+    wire::StopReason why;
+    if (!request.abort_immediately) why = std::string(wire::kEngineEnds);
+    AddAbortRecord(client_index, id, why);
     outputs_.AddFinished(client_index, id);
     return;
   }
-  if (shutting_down()) return AddEnd(client_index, id, &outputs_);
   if (const Request* same = scheduler_.Find(id);
       same != nullptr && same->wire.client_index == client_index) {
     LOG_WARNING << "frontend " << client_index << " sent request " << id << " again, dropped";
@@ -377,13 +372,16 @@ void EngineCore::Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::Ra
   messages_.push_back(std::move(message));
 }
 
-void EngineCore::AddAbortRecord(int32_t client_index, const RequestId& request_id) {
-  outputs_.AddOutput(client_index, request_id).finish_reason = wire::FinishReason::kAbort;
+void EngineCore::AddAbortRecord(int32_t client_index, const RequestId& request_id,
+                                const wire::StopReason& why) {
+  wire::EngineCoreOutput& record = outputs_.AddOutput(client_index, request_id);
+  record.finish_reason = wire::FinishReason::kAbort;
+  record.stop_reason = why;
 }
 
-void EngineCore::AbortAllWithOutputs() {
+void EngineCore::AbortAllWithOutputs(const wire::StopReason& why) {
   for (const FinishedRequest& aborted : scheduler_.AbortAll()) {
-    AddAbortRecord(aborted.client_index, aborted.id);
+    AddAbortRecord(aborted.client_index, aborted.id, why);
   }
 }
 
@@ -429,9 +427,7 @@ void EngineCore::EnforceShutdown() {
   const bool is_stuck = is_paused() || scheduler_.pending_work() != Work::kRequests;
   if (out_of_time) scheduler_.SendHeldOutputs(&outputs_);
   if (scheduler_.num_requests() > 0 && (out_of_time || is_stuck)) {
-    for (const FinishedRequest& aborted : scheduler_.AbortAll()) {
-      AddEnd(aborted.client_index, aborted.id, &outputs_);
-    }
+    AbortAllWithOutputs(std::string(wire::kEngineEnds));
   }
 }
 

@@ -184,8 +184,9 @@ class EngineCore {
   Status CheckGrammar(const wire::EngineCoreRequest& request) const;
   Status CheckImageBytes(const RequestImages& images) const;
   void EndMasks();
-  void AbortAllWithOutputs();
-  void AddAbortRecord(int32_t client_index, const RequestId& request_id);
+  void AbortAllWithOutputs(const wire::StopReason& why = {});
+  void AddAbortRecord(int32_t client_index, const RequestId& request_id,
+                      const wire::StopReason& why);
   void Reply(int32_t client_index, uint64_t call_id, StatusOr<wire::RawValue> result);
   void BeginPause(PauseMode mode, bool clear_cache, int64_t sleep_level,
                   const wire::UtilityRequest& call);

@@ -1,5 +1,6 @@
 #include "engine_core/engine_core.h"
 
+#include <algorithm>
 #include <map>
 #include <thread>
 #include <tuple>
@@ -727,6 +728,8 @@ TEST_CASE("Shutdown at once: running and waiting requests are aborted with recor
     CHECK((record.finished() ? std::get<std::string>(record.stop_reason) == wire::kEngineEnds
                              : record.stop_reason == wire::StopReason()));
   }
+  std::sort(engine.finished.begin(), engine.finished.end());
+  CHECK(engine.finished == std::vector<RequestId>{"a", "b", "c", "d", "late", "waiting"});
   REQUIRE(engine.replies.size() == 1);
   CHECK(engine.replies[0].failure_message == "Server shutting down");
   CHECK(engine.core->done());
