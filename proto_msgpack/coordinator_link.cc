@@ -5,7 +5,6 @@
 namespace tandem::wire {
 namespace {
 
-constexpr std::string_view kSubscribe("\x01", 1);
 constexpr int kReconnectMs = 10;
 constexpr int kMaxReconnectMs = 1000;
 

@@ -14,7 +14,6 @@
 namespace tandem::wire {
 namespace {
 
-constexpr std::string_view kSubscribe("\x01", 1), kUnsubscribe("\x00", 1);
 constexpr std::string_view kGo = "READY";
 // Of the group of engines, and of those that their ranks form for it.
 constexpr size_t kNumPorts = 8;

@@ -35,6 +35,9 @@ class WakeUp {
   int fd_;
 };
 
+// What an XSUB sends, and an XPUB receives, for all topics.
+inline constexpr std::string_view kSubscribe("\x01", 1), kUnsubscribe("\x00", 1);
+
 // One received message; its storage is used again for the next one.
 class ReceivedMessage {
  public:

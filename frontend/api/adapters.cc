@@ -1,12 +1,12 @@
 #include "frontend/api/adapters.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 
 #include "frontend/adapters/adapter_directory.h"
 #include "frontend/api/error.h"
+#include "frontend/api/models.h"
 #include "frontend/openai/adapter_request.h"
 
 namespace tandem {
@@ -60,8 +60,7 @@ std::optional<std::string> FindAdapterFolder(const ApiContext& context,
                                              const ServedAdapters& adapters,
                                              const std::optional<std::string>& model) {
   if (context.adapter_directory == nullptr || !model || adapters.Find(*model) != nullptr) return {};
-  const auto& names = context.options.served_model_names;
-  if (std::find(names.begin(), names.end(), *model) != names.end()) return {};
+  if (IsServed(context.options.served_model_names, *model)) return {};
   return context.adapter_directory->folders().Find(*model);
 }
 

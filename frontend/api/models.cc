@@ -12,10 +12,6 @@
 namespace tandem {
 namespace {
 
-bool IsServed(const std::vector<std::string>& names, const std::string& model) {
-  return std::find(names.begin(), names.end(), model) != names.end();
-}
-
 // Base names first, as many as a line may show.
 Status UnknownModel(const std::vector<std::string>& names, const ServedAdapters& adapters,
                     const std::string& model) {
@@ -84,6 +80,10 @@ void RespondWith(Exchange& exchange, const StatusOr<std::string>& body) {
 }
 
 }  // namespace
+
+bool IsServed(const std::vector<std::string>& names, const std::string& model) {
+  return std::find(names.begin(), names.end(), model) != names.end();
+}
 
 StatusOr<NamedModel> FindModel(const ApiOptions& options, const ServedAdapters& adapters,
                                const std::optional<std::string>& model) {

@@ -17,6 +17,9 @@
 
 namespace tandem {
 
+// Whether it is one of the model's own names.
+bool IsServed(const std::vector<std::string>& names, const std::string& model);
+
 // What a request's `model` names.
 struct NamedModel {
   std::string name;
