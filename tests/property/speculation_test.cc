@@ -345,30 +345,28 @@ TEST_CASE("A head guesses the same, however prompts and the model are cut") {
       alone.Add(&engine, {r});
     }
     CHECK(alone.num_accepted > 30);
+    const auto check_together = [&] {
+      EngineDriver engine(options);
+      RunTogether(&engine, requests);
+      Counts together;
+      together.Add(&engine, requests);
+      CHECK(together.num_accepted == alone.num_accepted);
+      CHECK(together.num_rejected == alone.num_rejected);
+    };
     for (const int32_t num_batched : {256, 40, 13}) {
       for (const bool is_async : {false, true}) {
         INFO("method " << static_cast<int>(method) << ", " << num_batched << " tokens, async "
                        << is_async);
         options.max_num_batched_tokens = num_batched;
         options.async_scheduling = is_async;
-        EngineDriver engine(options);
-        RunTogether(&engine, requests);
-        Counts together;
-        together.Add(&engine, requests);
-        CHECK(together.num_accepted == alone.num_accepted);
-        CHECK(together.num_rejected == alone.num_rejected);
+        check_together();
       }
     }
     for (const RankCounts& ranks : {RankCounts{.tensor = 2}, RankCounts{.pipeline = 2}}) {
       if (ranks.pipeline > 1 && method == DraftMethod::kEagle3) continue;
       CAPTURE(static_cast<int>(method), ranks.tensor, ranks.pipeline);
       options.ranks = ranks;
-      EngineDriver engine(options);
-      RunTogether(&engine, requests);
-      Counts split;
-      split.Add(&engine, requests);
-      CHECK(split.num_accepted == alone.num_accepted);
-      CHECK(split.num_rejected == alone.num_rejected);
+      check_together();
     }
   }
 }
