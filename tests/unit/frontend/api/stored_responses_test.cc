@@ -207,11 +207,13 @@ Awaitable<void> BeginOne(ResponseStore* store, std::string id, std::promise<Stat
   begun->set_value(co_await store->Begin(id, std::move(response), true, nullptr));
 }
 
-struct Shards {
-  Shards() {
+// A store that three shards share. They end before it does: its owner still reports its sizes after
+// the last answer went out.
+struct SharedStore {
+  SharedStore() {
     for (auto& shard : all) shard.Start();
   }
-  ~Shards() {
+  ~SharedStore() {
     for (auto& shard : all) shard.Stop();
     for (auto& shard : all) shard.Join();
   }
@@ -228,39 +230,37 @@ struct Shards {
   }
 
   Shard all[3] = {Shard(0), Shard(1), Shard(2)};
+  Metrics metrics{{.model_name = "m"}};
+  ResponseStore store{{}, &all[0], &metrics.frontend()};
 };
 
 TEST_CASE("what one shard stores is found from every shard, at once") {
-  Shards shards;
-  Metrics metrics({.model_name = "m"});
-  ResponseStore store({}, &shards.all[0], &metrics.frontend());
+  SharedStore shared;
   for (int shard : {0, 1, 2}) {
     for (int i = 0; i < 50; ++i) {
       std::promise<std::string> here, there;
       const std::string id = std::to_string(shard) + "-" + std::to_string(i);
-      CHECK(shards.Get(shard, PutThenFind(&store, id, &here), here) == id + "'s");
-      CHECK(shards.Get((shard + 1) % 3, FindBody(&store, id, &there), there) == id + "'s");
+      CHECK(shared.Get(shard, PutThenFind(&shared.store, id, &here), here) == id + "'s");
+      CHECK(shared.Get((shard + 1) % 3, FindBody(&shared.store, id, &there), there) == id + "'s");
     }
   }
-  CHECK(metrics.frontend().stored_responses.Value() == 150);
-  CHECK(metrics.frontend().stored_response_bytes.Value() > 150 * 512);
+  CHECK(shared.metrics.frontend().stored_responses.Value() == 150);
+  CHECK(shared.metrics.frontend().stored_response_bytes.Value() > 150 * 512);
 }
 
 TEST_CASE("events written on one shard arrive in order on another") {
-  Shards shards;
-  Metrics metrics({.model_name = "m"});
-  ResponseStore store({}, &shards.all[0], &metrics.frontend());
+  SharedStore shared;
   std::promise<Status> begun;
-  REQUIRE(shards.Get(1, BeginOne(&store, "a", &begun), begun).ok());
+  REQUIRE(shared.Get(1, BeginOne(&shared.store, "a", &begun), begun).ok());
   std::promise<void> follows;
   std::promise<std::string> all;
   auto events = all.get_future();
-  shards.Get(2, FollowToEnd(&store, "a", &follows, &all), follows);
+  shared.Get(2, FollowToEnd(&shared.store, "a", &follows, &all), follows);
   std::string expected;
   for (int i = 0; i < 1000; ++i) expected += "event " + std::to_string(i) + "\n\n";
-  shards.all[1].Post([&store] {
-    for (int i = 0; i < 1000; ++i) store.Append("a", "event " + std::to_string(i) + "\n\n");
-    store.End("a", "completed");
+  shared.all[1].Post([store = &shared.store] {
+    for (int i = 0; i < 1000; ++i) store->Append("a", "event " + std::to_string(i) + "\n\n");
+    store->End("a", "completed");
   });
   REQUIRE(events.wait_for(std::chrono::seconds(20)) == std::future_status::ready);
   CHECK(events.get() == expected);
