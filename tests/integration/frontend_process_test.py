@@ -163,11 +163,11 @@ class Ends(unittest.TestCase):
                                {"Content-Type": "application/json"})
             return connection
 
-        with Frontend("--shutdown-timeout", "60", "--enable-server-load-tracking") as server:
+        with Frontend("--shutdown-timeout", "60") as server:
             port = int(server.port_file.read_text())
             server.engine.send_signal(signal.SIGSTOP)  # running requests stay open until the engine continues
             stream = post(port, max_tokens=100, stream=True)
-            wait_for(lambda: json.loads(server.get("/load")[1])["server_load"] == 1, "the request is admitted")
+            wait_for(lambda: server.total("vllm:num_requests_waiting") == 1, "the request is sent")
             with socket.create_connection(("127.0.0.1", port)) as idle:
                 server.process.send_signal(signal.SIGTERM)
                 idle.settimeout(LIMIT)
