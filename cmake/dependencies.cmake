@@ -25,6 +25,7 @@ endfunction()
 tandem_library(pcre2 pcre2.h pcre2-8)
 tandem_library(utf8proc utf8proc.h utf8proc)
 tandem_library(yaml_cpp yaml-cpp/yaml.h yaml-cpp)
+tandem_library(uring liburing.h uring)
 tandem_library(webp webp/decode.h webp)
 tandem_library(webpdemux webp/demux.h webpdemux)
 tandem_library(xxhash xxhash.h)  # used inline, nothing is linked

@@ -5,7 +5,7 @@ set -euo pipefail
 
 build_packages=(
   build-essential cmake ninja-build ca-certificates ccache python3 python3-pip
-  libboost1.81-dev libssl-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
+  libboost1.81-dev libssl-dev liburing-dev libzmq3-dev cppzmq-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev
   libxxhash-dev libabsl-dev prometheus-cpp-dev libspdlog-dev libcli11-dev
   libyaml-cpp-dev libpng-dev libjpeg62-turbo-dev libwebp-dev)
 test_packages=(catch2 lld libbenchmark-dev zlib1g-dev python3-venv curl prometheus gdb

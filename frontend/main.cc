@@ -35,6 +35,7 @@
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/engine_reports.h"
 #include "frontend/http/listener.h"
+#include "frontend/http/write_batch.h"
 #include "frontend/image_loading.h"
 #include "frontend/metrics/hidden_metrics.h"
 #include "frontend/metrics/metrics.h"
@@ -204,7 +205,12 @@ std::unique_ptr<EngineClient> MakeEngineClient(const FrontendConfig& config, Sha
       .health = config.engine_health,
       .resume = resume};
   EngineClient::Thread thread;
-  thread.post = [shard](std::function<void()> run) { shard->Post(std::move(run)); };
+  thread.post = [shard](std::function<void()> run) {
+    shard->Post([run = std::move(run)] {
+      const WriteBatch batch;
+      run();
+    });
+  };
   thread.at = [shard](double deadline, std::function<void()> run) {
     shard->At(deadline, std::move(run));
   };

@@ -9,15 +9,17 @@
 #include <cerrno>
 
 #include "common/clock.h"
+#include "frontend/http/write_batch.h"
 
 namespace tandem {
 
 namespace {
 
-constexpr size_t kReadBytes = 64 << 10;     // per read; a thread's scratch space
-constexpr size_t kKeptBytes = 256 << 10;    // of input not taken; beyond it reading pauses
-constexpr size_t kDroppedBytes = 64 << 20;  // of discarded input; beyond it the peer is cut
-constexpr size_t kIdleBytes = 256;          // room that a buffer may keep while nothing happens
+constexpr size_t kReadBytes = 64 << 10;      // per read; a thread's scratch space
+constexpr size_t kKeptBytes = 256 << 10;     // of input not taken; beyond it reading pauses
+constexpr size_t kDroppedBytes = 64 << 20;   // of discarded input; beyond it the peer is cut
+constexpr size_t kMostKeptBytes = 16 << 10;  // of one write that joins a batch
+constexpr size_t kIdleBytes = 256;           // room that a buffer may keep while nothing happens
 constexpr size_t kMaxParts = 4;
 
 double Now() { return SystemClock().Monotonic(); }
@@ -54,7 +56,12 @@ Connection::Connection(Shard* shard, int fd, std::unique_ptr<Transport> transpor
       on_end_(std::move(on_end)),
       peer_(PeerName(fd)) {}
 
+Connection::~Connection() {
+  if (is_kept_) WriteBatch::Remove(this);
+}
+
 void Connection::MarkClosed() {
+  SendKept();
   if (std::exchange(closed_, true)) return;
   drained_.Set();
   EndInput();
@@ -134,32 +141,62 @@ void Connection::Discard() {
 
 // ---- Output ----
 
-void Connection::Write(std::initializer_list<std::string_view> parts) {
+void Connection::Write(Parts parts) {
   if (closed_) return;
   CHECK_LE(parts.size(), kMaxParts);
-  size_t sent = 0;
-  if (unsent() == 0) {
-    std::array<iovec, kMaxParts> vectors;
-    int num_vectors = 0;
-    for (const std::string_view part : parts) {
-      vectors[static_cast<size_t>(num_vectors++)] = {const_cast<char*>(part.data()), part.size()};
-    }
-    ssize_t n;
-    do {
-      n = transport_->Write(vectors.data(), num_vectors);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0 && errno != EAGAIN) {
-      MarkClosed();
-      return;
-    }
-    sent = n < 0 ? 0 : static_cast<size_t>(n);
-  }
+  const bool is_first = unsent() == 0;
+  const bool joins_batch = is_first && CanJoinBatch(parts);
+  ssize_t sent = is_first && !joins_batch ? WriteNow(parts) : 0;
+  if (sent < 0) return MarkClosed();
   for (const std::string_view part : parts) {
-    const size_t skip = std::min(sent, part.size());
-    sent -= skip;
+    const size_t skip = std::min(static_cast<size_t>(sent), part.size());
+    sent -= static_cast<ssize_t>(skip);
     backlog_.append(part.substr(skip));
   }
-  if (unsent() > 0 && !writing_) WatchWrites();
+  if (joins_batch) {
+    is_kept_ = true;
+    WriteBatch::Add(this);
+  } else if (unsent() > 0 && !writing_ && !is_kept_) {
+    WatchWrites();
+  }
+}
+
+ssize_t Connection::WriteNow(Parts parts) {
+  std::array<iovec, kMaxParts> vectors;
+  int num_vectors = 0;
+  for (const std::string_view part : parts) {
+    vectors[static_cast<size_t>(num_vectors++)] = {const_cast<char*>(part.data()), part.size()};
+  }
+  ssize_t n;
+  do {
+    n = transport_->Write(vectors.data(), num_vectors);
+  } while (n < 0 && errno == EINTR);
+  return n < 0 && errno == EAGAIN ? 0 : n;
+}
+
+// Copying much costs more than the call that it saves.
+bool Connection::CanJoinBatch(Parts parts) const {
+  if (!WriteBatch::is_open() || transport_->plain_fd() < 0) return false;
+  size_t num_bytes = 0;
+  for (const std::string_view part : parts) num_bytes += part.size();
+  return num_bytes > 0 && num_bytes <= kMostKeptBytes;
+}
+
+SocketSend Connection::kept() const {
+  return {.fd = transport_->plain_fd(), .bytes = std::string_view(backlog_).substr(backlog_sent_)};
+}
+
+void Connection::OnKeptSent(ssize_t result) {
+  is_kept_ = false;
+  if (result < 0 && result != -EAGAIN) return MarkClosed();
+  backlog_sent_ += static_cast<size_t>(std::max<ssize_t>(result, 0));
+  TrimBacklog();
+}
+
+void Connection::SendKept() {
+  if (!std::exchange(is_kept_, false)) return;
+  WriteBatch::Remove(this);
+  OnWritable();
 }
 
 void Connection::WatchWrites() {
@@ -180,6 +217,10 @@ void Connection::OnWritable() {
     }
     backlog_sent_ += static_cast<size_t>(n);
   }
+  TrimBacklog();
+}
+
+void Connection::TrimBacklog() {
   if (unsent() == 0) {
     backlog_sent_ = 0;
     backlog_.clear();

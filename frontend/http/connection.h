@@ -4,9 +4,10 @@
 // Thread: its shard's. Owns the descriptor.
 // The read side is watched from Start to Close, so that a peer's leaving is noticed whatever the
 // owner waits for; bytes that arrive meanwhile are kept up to a limit. Writing never blocks: it
-// goes straight to the kernel when nothing is queued (no copy, one system call), and the rest is
-// sent when the socket drains. A peer may end its side and still read: input_ended() is true then
-// and writing continues. After closed() no byte moves in either direction.
+// goes straight to the kernel when nothing is queued (no copy, one system call) or waits for the
+// end of a WriteBatch, and the rest is sent when the socket drains. A peer may end its side and
+// still read: input_ended() is true then and writing continues. After closed() no byte moves in
+// either direction.
 
 #include <cstddef>
 #include <functional>
@@ -17,6 +18,7 @@
 
 #include "frontend/http/transport.h"
 #include "frontend/net/net.h"
+#include "frontend/net/send_ring.h"
 
 namespace tandem {
 
@@ -26,6 +28,7 @@ class Connection {
   Connection(Shard* shard, int fd, std::unique_ptr<Transport> transport,
              std::function<void()> on_end);
   Connection(const Connection&) = delete;
+  ~Connection();
 
   void Start() { OnReadable(); }
   bool closed() const { return closed_; }
@@ -51,17 +54,29 @@ class Connection {
   void BeginRequest();
   const Arrival& arrival() const { return arrival_; }
 
-  void Write(std::initializer_list<std::string_view> parts);
+  using Parts = std::initializer_list<std::string_view>;
+  void Write(Parts parts);
   size_t unsent() const { return backlog_.size() - backlog_sent_; }
   // Waits until all is sent, or closes when the peer takes nothing for stall_s.
   Awaitable<void> Drain(double stall_s);
-  void ShutdownWrites() { transport_->Shutdown(); }
+  void ShutdownWrites() {
+    SendKept();
+    transport_->Shutdown();
+  }
+
+  // For WriteBatch: what it is to send, and what came of it.
+  SocketSend kept() const;
+  void OnKeptSent(ssize_t result);
 
  private:
   void OnReadable();
   void OnWritable();
   void WatchReads();
   void WatchWrites();
+  ssize_t WriteNow(Parts parts);  // the bytes that were taken, or -1 when the peer is gone
+  bool CanJoinBatch(Parts parts) const;
+  void SendKept();
+  void TrimBacklog();
   void StampArrival();
   void EndInput();
 
@@ -83,6 +98,7 @@ class Connection {
   std::string backlog_;  // the bytes from backlog_sent_ on wait for the kernel
   size_t backlog_sent_ = 0;
   bool writing_ = false;  // a write is armed
+  bool is_kept_ = false;  // a WriteBatch sends the backlog
   Event drained_;
 };
 

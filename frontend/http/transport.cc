@@ -28,6 +28,7 @@ class PlainTransport final : public Transport {
     return ::sendmsg(fd_, &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   }
   void Shutdown() override { ::shutdown(fd_, SHUT_WR); }
+  int plain_fd() const override { return fd_; }
 
  private:
   int fd_;

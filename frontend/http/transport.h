@@ -22,6 +22,8 @@ class Transport {
   virtual ssize_t Read(char* data, size_t size) = 0;
   virtual ssize_t Write(const iovec* parts, int num_parts) = 0;
   virtual void Shutdown() = 0;  // no more writes
+  // The descriptor, where it takes the bytes of Write as they are; otherwise -1.
+  virtual int plain_fd() const { return -1; }
 };
 
 std::unique_ptr<Transport> MakePlainTransport(int fd);
