@@ -2,7 +2,7 @@
 """The few ratios that matter, beside those of the last release: what a change has cost, in one table and five minutes.
 
   build/venv/bin/python tests/bench/guard.py                # this build against tests/bench/guard.json
-  build/venv/bin/python tests/bench/guard.py --save         # this build's numbers become the ones to hold
+  build/venv/bin/python tests/bench/guard.py --save         # this build's numbers become the ones to hold on such a machine
 
 Kernels as shares of the ceilings that the same run measures; CPU times in units of a SHA-256 block hash of the same round, or as
 ratios, so that they mean something on another machine. A row is worse if its median is, by more than the row's tolerance and out
@@ -138,6 +138,13 @@ def machine():
     return f"{name}, {len(os.sched_getaffinity(0))} CPUs"
 
 
+def stored_of(numbers, name):
+    """(machine, its rows): those of this machine, or else of the first one that is stored."""
+    if not numbers or name in numbers:
+        return name, numbers.get(name, {})
+    return next(iter(numbers.items()))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
@@ -147,14 +154,15 @@ def main():
     os.environ["TANDEM_BIN_DIR"] = str(options.build / "bin")
     rounds = [run_round(options.build) for _ in range(options.rounds)]
     now = {row.name: summary([row.value(one) for one in rounds]) for row in ROWS}
-    stored = json.loads(STORED.read_text()) if STORED.exists() else {"machine": machine(), "rows": {}}
-    lines, worse = table(stored["rows"], now)
+    numbers = json.loads(STORED.read_text()) if STORED.exists() else {}
+    stored_machine, stored = stored_of(numbers, machine())
+    lines, worse = table(stored, now)
     print("\n".join(lines))
-    if stored["machine"] != machine():
-        print(f"The stored numbers are of another machine: {stored['machine']}; this is {machine()}.")
+    if stored_machine != machine():
+        print(f"The stored numbers are of another machine: {stored_machine}; this is {machine()}.")
     if options.save:
-        rows = {name: {key: float(f"{value:.4g}") for key, value in one.items()} for name, one in now.items()}
-        STORED.write_text(json.dumps({"machine": machine(), "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+        numbers[machine()] = {name: {key: float(f"{value:.4g}") for key, value in one.items()} for name, one in now.items()}
+        STORED.write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")
     return 1 if worse else 0
 
 

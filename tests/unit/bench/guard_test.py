@@ -43,7 +43,14 @@ class Guard(unittest.TestCase):
     def test_every_row_is_stored(self):
         if not guard.STORED.exists():
             self.skipTest("no numbers are stored")
-        self.assertEqual(set(guard.json.loads(guard.STORED.read_text())["rows"]), {row.name for row in guard.ROWS})
+        for machine, rows in guard.json.loads(guard.STORED.read_text()).items():
+            self.assertEqual(set(rows), {row.name for row in guard.ROWS}, machine)
+
+    def test_a_machine_is_held_to_its_own_numbers(self):
+        numbers = {"one": {"a": 1}, "two": {"a": 2}}
+        self.assertEqual(guard.stored_of(numbers, "two"), ("two", {"a": 2}))
+        self.assertEqual(guard.stored_of(numbers, "three"), ("one", {"a": 1}))
+        self.assertEqual(guard.stored_of({}, "three"), ("three", {}))
 
 
 if __name__ == "__main__":
