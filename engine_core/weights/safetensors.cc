@@ -96,10 +96,13 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
+// Which of the files has a tensor.
+using Places = std::map<std::string, size_t, std::less<>>;
+
 class SafetensorsWeights final : public Weights {
  public:
-  explicit SafetensorsWeights(std::vector<SafetensorsFile> files, std::string where)
-      : files_(std::move(files)), where_(std::move(where)) {}
+  SafetensorsWeights(std::vector<SafetensorsFile> files, Places places, std::string where)
+      : files_(std::move(files)), places_(std::move(places)), where_(std::move(where)) {}
 
   StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
     if (rows == 0) return GetShaped(name, {columns}, 0);
@@ -113,25 +116,16 @@ class SafetensorsWeights final : public Weights {
   }
 
   StatusOr<StoredTensor> GetStored(std::string_view name) override {
-    for (const SafetensorsFile& file : files_) {
-      if (!file.Has(name)) continue;
-      read_.emplace(name);
-      return file.GetStored(name);
-    }
-    return NotFoundError(where_ + ": tensor " + std::string(name) + " is missing");
+    ASSIGN_OR_RETURN(const SafetensorsFile* const file, FileOf(name));
+    return file->GetStored(name);
   }
 
-  bool Has(std::string_view name) const override {
-    return std::any_of(files_.begin(), files_.end(),
-                       [name](const SafetensorsFile& file) { return file.Has(name); });
-  }
+  bool Has(std::string_view name) const override { return places_.contains(name); }
 
   std::vector<std::string> Unread() const override {
     std::vector<std::string> names;
-    for (const SafetensorsFile& file : files_) {
-      for (const auto& [name, entry] : file.entries()) {
-        if (read_.count(name) == 0) names.push_back(name);
-      }
+    for (const auto& [name, place] : places_) {
+      if (read_.count(name) == 0) names.push_back(name);
     }
     return names;
   }
@@ -139,21 +133,48 @@ class SafetensorsWeights final : public Weights {
  private:
   StatusOr<WeightTensor> GetShaped(std::string_view name, const std::vector<int64_t>& shape,
                                    int64_t index) {
-    for (const SafetensorsFile& file : files_) {
-      if (!file.Has(name)) continue;
-      read_.emplace(name);
-      return file.Get(name, shape, index);
+    ASSIGN_OR_RETURN(const SafetensorsFile* const file, FileOf(name));
+    return file->Get(name, shape, index);
+  }
+
+  StatusOr<const SafetensorsFile*> FileOf(std::string_view name) {
+    const auto place = places_.find(name);
+    if (place == places_.end()) {
+      return NotFoundError(where_ + ": tensor " + std::string(name) + " is missing");
     }
-    return NotFoundError(where_ + ": tensor " + std::string(name) + " is missing");
+    read_.emplace(name);
+    return &files_[place->second];
   }
 
   std::vector<SafetensorsFile> files_;
+  Places places_;
   std::string where_;
   std::set<std::string, std::less<>> read_;
 };
 
+struct Shards {
+  std::vector<SafetensorsFile> files;
+  Places places;
+};
+
+// Adds the tensors that the index does not name. Those of one file only: which of several is meant
+// is not known.
+Status AddUnnamed(const std::vector<std::string>& file_names, Shards* shards) {
+  const Places named = shards->places;
+  for (size_t i = 0; i < shards->files.size(); ++i) {
+    for (const auto& [name, entry] : shards->files[i].entries()) {
+      if (named.contains(name)) continue;
+      const auto [place, is_new] = shards->places.emplace(name, i);
+      if (is_new) continue;
+      return InvalidArgumentError("tensor " + name + " is in " + file_names[place->second] +
+                                  " and in " + file_names[i] + ", and not in weight_map");
+    }
+  }
+  return OkStatus();
+}
+
 // The shard files that an index lists, each opened once. Every tensor must be in its shard.
-StatusOr<std::vector<SafetensorsFile>> OpenShards(const std::string& dir, const Json& index) {
+StatusOr<Shards> OpenShards(const std::string& dir, const Json& index) {
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object()) return InvalidArgumentError("no weight_map");
   std::map<std::string, std::vector<std::string>> names_by_file;
@@ -165,7 +186,8 @@ StatusOr<std::vector<SafetensorsFile>> OpenShards(const std::string& dir, const 
     }
     names_by_file[file_name].push_back(name);
   }
-  std::vector<SafetensorsFile> files;
+  Shards shards;
+  std::vector<std::string> file_names;
   for (const auto& [file_name, names] : names_by_file) {
     std::string path = dir;
     path += "/";
@@ -173,10 +195,13 @@ StatusOr<std::vector<SafetensorsFile>> OpenShards(const std::string& dir, const 
     ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(path));
     for (const std::string& name : names) {
       if (!file.Has(name)) return NotFoundError("does not contain " + name).WithContext(file_name);
+      shards.places.emplace(name, shards.files.size());
     }
-    files.push_back(std::move(file));
+    shards.files.push_back(std::move(file));
+    file_names.push_back(file_name);
   }
-  return files;
+  RETURN_IF_ERROR(AddUnnamed(file_names, &shards));
+  return shards;
 }
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
@@ -284,23 +309,24 @@ StatusOr<StoredTensor> Weights::GetStored(std::string_view name) {
 StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir) {
   const std::string single = model_dir + "/model.safetensors";
   const std::string index = single + ".index.json";
-  std::vector<SafetensorsFile> files;
+  Shards shards;
   if (Exists(index)) {
     ASSIGN_OR_RETURN(const std::string text, ReadFile(index, kMaxJsonFileBytes));
-    StatusOr<Json> json = ParseJsonObject(text);
+    StatusOr<Json> json = ParseJsonObjectOfDistinctKeys(text);
     if (!json.ok()) return json.status().WithContext(index);
-    StatusOr<std::vector<SafetensorsFile>> shards = OpenShards(model_dir, *json);
-    if (!shards.ok()) return shards.status().WithContext(index);
-    files = *std::move(shards);
+    StatusOr<Shards> opened = OpenShards(model_dir, *json);
+    if (!opened.ok()) return opened.status().WithContext(index);
+    shards = *std::move(opened);
   } else if (Exists(single)) {
     ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(single));
-    files.push_back(std::move(file));
+    shards.files.push_back(std::move(file));
+    RETURN_IF_ERROR(AddUnnamed({}, &shards));
   } else {
     return NotFoundError(model_dir +
                          ": contains neither model.safetensors nor model.safetensors.index.json");
   }
-  return std::unique_ptr<Weights>(
-      std::make_unique<SafetensorsWeights>(std::move(files), model_dir));
+  return std::unique_ptr<Weights>(std::make_unique<SafetensorsWeights>(
+      std::move(shards.files), std::move(shards.places), model_dir));
 }
 
 std::unique_ptr<Weights> MakeDummyWeights(uint64_t seed) {

@@ -101,7 +101,7 @@ StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::span<const std::byte> fi
                          std::to_string(file.size()) + ": truncated file?");
   }
   const char* text = reinterpret_cast<const char*>(file.data()) + sizeof header_bytes;
-  StatusOr<Json> header = ParseJsonObject({text, header_bytes});
+  StatusOr<Json> header = ParseJsonObjectOfDistinctKeys({text, header_bytes});
   if (!header.ok()) return header.status().WithContext("header");
 
   SafetensorsHeader result;

@@ -162,12 +162,33 @@ TEST_CASE("safetensors: the error for a broken file names it") {
                    .message(),
                Contains("overlap"));
   }
+  SECTION("a name twice") {
+    CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                   R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                                   std::string(8, '\0')))
+                   .message(),
+               Contains("header: key a occurs twice"));
+    CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],)"
+                                   R"("shape":[1]}})",
+                                   std::string(4, '\0')))
+                   .message(),
+               Contains("header: key shape occurs twice"));
+  }
   SECTION("unknown dtype") {
     CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"Q4","shape":[2],"data_offsets":[0,8]}})",
                                    std::string(16, '\0')))
                    .message(),
                Contains("Q4"));
   }
+}
+
+TEST_CASE("safetensors: keys of different tensors may be the same") {
+  const TempFolder folder;
+  folder.Write("model.safetensors",
+               FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                         R"("dtype":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                         Floats({1, 2})));
+  CHECK(OpenSafetensors(folder.path()).ok());
 }
 
 TEST_CASE("safetensors: every truncation of a real file is an error") {
@@ -198,6 +219,42 @@ TEST_CASE("safetensors: the index leads to the shards, which are checked against
     folder.Write(index, R"({"weight_map":{"a":"one.safetensors","c":"two.safetensors"}})");
     CHECK_THAT(OpenSafetensors(folder.path()).status().message(),
                Contains("two.safetensors: does not contain c"));
+  }
+  SECTION("a tensor in two shards is that of the index") {
+    folder.Write("more.safetensors",
+                 FileBytes(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                           R"("c":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                           Floats({3, 4})));
+    folder.Write(index, R"({"weight_map":{"c":"more.safetensors","b":"two.safetensors"}})");
+    const auto weights = OpenSafetensors(folder.path());
+    REQUIRE(weights.ok());
+    CHECK((*weights)->Get("b", 0, 1)->view().Data<float>()[0] == 2);
+    CHECK((*weights)->GetStored("b")->bytes().data() !=
+          (*weights)->GetStored("c")->bytes().data());
+    CHECK((*weights)->Unread().empty());
+    folder.Write(index, R"({"weight_map":{"c":"more.safetensors","b":"more.safetensors"}})");
+    CHECK(OpenSafetensors(folder.path()).value()->Get("b", 0, 1)->view().Data<float>()[0] == 3);
+  }
+  SECTION("a tensor in two shards that the index does not name") {
+    folder.Write("more.safetensors",
+                 FileBytes(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                           R"("c":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
+                           R"("d":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
+                           Floats({3, 4, 5})));
+    folder.Write("also.safetensors",
+                 FileBytes(R"({"d":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                           Floats({6})));
+    folder.Write(index, R"({"weight_map":{"c":"more.safetensors","d":"also.safetensors"}})");
+    const auto weights = OpenSafetensors(folder.path());
+    REQUIRE(weights.ok());
+    CHECK((*weights)->Get("b", 0, 1)->view().Data<float>()[0] == 3);  // it is there once
+    folder.Write(index, R"({"weight_map":{"c":"more.safetensors","e":"two2.safetensors"}})");
+    folder.Write("two2.safetensors",
+                 FileBytes(R"({"b":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                           R"("e":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                           Floats({7, 8})));
+    CHECK_THAT(OpenSafetensors(folder.path()).status().message(),
+               Contains("tensor b is in more.safetensors and in two2.safetensors"));
   }
   SECTION("a missing shard") {
     folder.Write(index, R"({"weight_map":{"a":"three.safetensors"}})");
