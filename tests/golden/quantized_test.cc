@@ -362,7 +362,9 @@ CheckpointQuantization QuantizationOf(const json& unit) {
   quantization.method = kind == "gptq"        ? QuantizationMethod::kGptq
                         : kind == "awq"       ? QuantizationMethod::kAwq
                         : kind == "fp8_block" ? QuantizationMethod::kFp8
-                                              : QuantizationMethod::kCompressedTensors;
+                        : unit["in"].contains("weight_scale_2")
+                            ? QuantizationMethod::kModelOpt
+                            : QuantizationMethod::kCompressedTensors;
   quantization.zeros_are_less_one = unit.value("checkpoint_format", "gptq") == "gptq";
   if (unit.contains("block")) {
     quantization.block_rows = unit["block"][0];

@@ -17,9 +17,12 @@ StatusOr<std::vector<float>> Nvfp4Scales(const ModuleTensors& tensors, int64_t r
                                          int64_t num_groups) {
   ASSIGN_OR_RETURN(std::vector<float> scales, tensors.Floats(".weight_scale", {rows, num_groups}));
   const bool is_divisor = tensors.Has(".weight_global_scale");
-  ASSIGN_OR_RETURN(const float global,
-                   tensors.Scalar(is_divisor ? ".weight_global_scale" : ".weight_scale_2"));
-  for (float& scale : scales) scale = (is_divisor ? scale / global : scale * global) / 2;
+  const std::string_view suffix = is_divisor ? ".weight_global_scale" : ".weight_scale_2";
+  ASSIGN_OR_RETURN(const float global, tensors.Scalar(suffix));
+  for (float& scale : scales) {
+    scale = (is_divisor ? scale / global : scale * global) / 2;
+    if (!std::isfinite(scale)) return tensors.Error(suffix, "makes a scale infinite or no number");
+  }
   return scales;
 }
 

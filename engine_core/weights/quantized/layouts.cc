@@ -17,11 +17,11 @@ constexpr Layout kLayouts[] = {
     {".qweight", "I32", QuantizationMethod::kAwq, DecodeAwq},
     {".weight", "U8", QuantizationMethod::kBitsandbytes, DecodeBitsandbytes4},
     {".weight", "I8", QuantizationMethod::kBitsandbytes, DecodeBitsandbytes8},
-    {".weight_packed", "I32", QuantizationMethod::kNone, DecodePackedIntegers},
-    {".weight_packed", "U8", QuantizationMethod::kNone, DecodeFp4},
-    {".weight", "U8", QuantizationMethod::kNone, DecodeFp4},
+    {".weight_packed", "I32", QuantizationMethod::kCompressedTensors, DecodePackedIntegers},
+    {".weight_packed", "U8", QuantizationMethod::kCompressedTensors, DecodeFp4},
+    {".weight", "U8", QuantizationMethod::kModelOpt, DecodeFp4},
     {".weight", "F8_E4M3", QuantizationMethod::kNone, DecodeScaled},
-    {".weight", "I8", QuantizationMethod::kNone, DecodeScaled},
+    {".weight", "I8", QuantizationMethod::kCompressedTensors, DecodeScaled},
 };
 
 }  // namespace

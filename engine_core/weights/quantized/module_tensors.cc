@@ -1,5 +1,8 @@
 #include "engine_core/weights/quantized/module_tensors.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "common/shape_text.h"
 #include "engine_core/weights/quantized/code_words.h"
 
@@ -46,7 +49,17 @@ StatusOr<std::vector<float>> ModuleTensors::Floats(std::string_view suffix,
     return Error(suffix, "has dtype " + tensor.dtype() + ", must be F32, F16, BF16 or F8_E4M3");
   }
   RETURN_IF_ERROR(CheckShape(suffix, tensor, shape));
-  return FloatsOf(tensor);
+  return FiniteFloats(suffix, tensor);
+}
+
+// One scale that is none makes NaN of every logit, and is found in a request, not at the start.
+StatusOr<std::vector<float>> ModuleTensors::FiniteFloats(std::string_view suffix,
+                                                         const StoredTensor& tensor) const {
+  std::vector<float> numbers = FloatsOf(tensor);
+  if (std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); })) {
+    return numbers;
+  }
+  return Error(suffix, "has a number that is infinite or none");
 }
 
 StatusOr<float> ModuleTensors::Scalar(std::string_view suffix) const {
@@ -55,7 +68,8 @@ StatusOr<float> ModuleTensors::Scalar(std::string_view suffix) const {
     return Error(suffix, "has dtype " + tensor.dtype() + " and shape " + ShapeText(tensor.shape()) +
                              ", must be one float");
   }
-  return FloatsOf(tensor)[0];
+  ASSIGN_OR_RETURN(const std::vector<float> numbers, FiniteFloats(suffix, tensor));
+  return numbers[0];
 }
 
 StatusOr<std::vector<uint32_t>> ModuleTensors::Words(std::string_view suffix,

@@ -30,10 +30,10 @@ class ModuleTensors {
   StatusOr<StoredTensor> Get(std::string_view suffix, std::string_view dtype) const;
   StatusOr<StoredTensor> Get(std::string_view suffix, std::string_view dtype,
                              std::initializer_list<int64_t> shape) const;
-  // Numbers of any float type, F8_E4M3 included.
+  // Finite numbers of any float type, F8_E4M3 included.
   StatusOr<std::vector<float>> Floats(std::string_view suffix,
                                       std::initializer_list<int64_t> shape) const;
-  // A tensor of one number, whatever its rank.
+  // A tensor of one finite number, whatever its rank.
   StatusOr<float> Scalar(std::string_view suffix) const;
   // I32, as the words that codes are packed in.
   StatusOr<std::vector<uint32_t>> Words(std::string_view suffix,
@@ -44,6 +44,8 @@ class ModuleTensors {
  private:
   Status CheckShape(std::string_view suffix, const StoredTensor& tensor,
                     std::initializer_list<int64_t> shape) const;
+  StatusOr<std::vector<float>> FiniteFloats(std::string_view suffix,
+                                            const StoredTensor& tensor) const;
   std::string NameOf(std::string_view suffix) const { return module_ + std::string(suffix); }
   Weights* weights_;
   std::string module_;

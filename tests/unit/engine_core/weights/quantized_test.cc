@@ -256,7 +256,52 @@ TEST_CASE("quantized matrices: what does not fit is refused by name") {
     CHECK_THAT(DecodeRefusal(fp8, {8, 16}, {numbers}), Contains("m.weight has shape [8, 32]"));
     CHECK_THAT(DecodeRefusal(fp8, shape, {numbers, {"m.weight_scale", "F32", {7}, Zeros(28)}}),
                Contains("m.weight_scale has shape [7], must be [1, 1]"));
+    CHECK_THAT(DecodeRefusal(fp8, shape,
+                             {{"m.weight", "I8", {8, 32}, Zeros(256)},
+                              {"m.weight_scale", "F32", {1}, Zeros(4)}}),
+               Contains("m.weight has dtype I8"));
   }
+}
+
+TEST_CASE("quantized matrices: scales that are infinite or no numbers are refused by name") {
+  const Json fp8 = {{"quant_method", "fp8"}}, modelopt = {{"quant_algo", "NVFP4"}};
+  const Json compressed = {{"quant_method", "compressed-tensors"}};
+  const Shape shape = {8, 32};
+  const auto words = [](std::initializer_list<uint32_t> values) {
+    return std::string(reinterpret_cast<const char*>(values.begin()),
+                       values.size() * sizeof(uint32_t));
+  };
+  constexpr uint32_t kOne = 0x3f800000, kInfinity = 0x7f800000, kNan = 0x7fc00000;
+  const TensorBytes numbers = {"m.weight", "F8_E4M3", {8, 32}, Zeros(256)};
+  for (const uint32_t value : {kNan, kInfinity, kInfinity | 1U << 31}) {
+    CHECK_THAT(DecodeRefusal(fp8, shape, {numbers, {"m.weight_scale", "F32", {1}, words({value})}}),
+               Contains("m.weight_scale has a number that is infinite or none"));
+    CHECK_THAT(DecodeRefusal(fp8, {2, 4},
+                             {{"m.weight", "F8_E4M3", {2, 4}, Zeros(8)},
+                              {"m.weight_scale", "F32", {2}, words({kOne, value})}}),
+               Contains("m.weight_scale has a number that is infinite or none"));
+  }
+  // e4m3's 0x7f is no number, a global scale of 0 divides.
+  const TensorBytes codes = {"m.weight_packed", "U8", {8, 16}, Zeros(128)};
+  const TensorBytes scales = {"m.weight_scale", "F8_E4M3", {8, 2}, std::string(16, '\x38')};
+  const TensorBytes bad = {"m.weight_scale", "F8_E4M3", {8, 2}, std::string(16, '\x7f')};
+  const TensorBytes one = {"m.weight_global_scale", "F32", {1}, words({kOne})};
+  CHECK(DecodeRefusal(compressed, shape, {codes, scales, one}).empty());
+  CHECK_THAT(DecodeRefusal(compressed, shape, {codes, bad, one}), Contains("m.weight_scale has"));
+  CHECK_THAT(
+      DecodeRefusal(compressed, shape,
+                    {codes, scales, {"m.weight_global_scale", "F32", {1}, words({kInfinity})}}),
+      Contains("m.weight_global_scale has a number that is infinite or none"));
+  for (const uint32_t tiny : {0U, 1U}) {
+    CHECK_THAT(DecodeRefusal(compressed, shape,
+                             {codes, scales, {"m.weight_global_scale", "F32", {1}, words({tiny})}}),
+               Contains("m.weight_global_scale makes a scale infinite or no number"));
+  }
+  CHECK(DecodeRefusal(modelopt, shape,
+                      {{"m.weight", "U8", {8, 16}, Zeros(128)},
+                       scales,
+                       {"m.weight_scale_2", "F32", {}, Zeros(4)}})
+            .empty());
 }
 
 TEST_CASE("quantized matrices: a module with a dense weight is read as numbers") {

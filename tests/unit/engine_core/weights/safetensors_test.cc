@@ -229,8 +229,7 @@ TEST_CASE("safetensors: the index leads to the shards, which are checked against
     const auto weights = OpenSafetensors(folder.path());
     REQUIRE(weights.ok());
     CHECK((*weights)->Get("b", 0, 1)->view().Data<float>()[0] == 2);
-    CHECK((*weights)->GetStored("b")->bytes().data() !=
-          (*weights)->GetStored("c")->bytes().data());
+    CHECK((*weights)->GetStored("b")->bytes().data() != (*weights)->GetStored("c")->bytes().data());
     CHECK((*weights)->Unread().empty());
     folder.Write(index, R"({"weight_map":{"c":"more.safetensors","b":"more.safetensors"}})");
     CHECK(OpenSafetensors(folder.path()).value()->Get("b", 0, 1)->view().Data<float>()[0] == 3);
@@ -241,9 +240,9 @@ TEST_CASE("safetensors: the index leads to the shards, which are checked against
                            R"("c":{"dtype":"F32","shape":[1],"data_offsets":[4,8]},)"
                            R"("d":{"dtype":"F32","shape":[1],"data_offsets":[8,12]}})",
                            Floats({3, 4, 5})));
-    folder.Write("also.safetensors",
-                 FileBytes(R"({"d":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
-                           Floats({6})));
+    folder.Write(
+        "also.safetensors",
+        FileBytes(R"({"d":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})", Floats({6})));
     folder.Write(index, R"({"weight_map":{"c":"more.safetensors","d":"also.safetensors"}})");
     const auto weights = OpenSafetensors(folder.path());
     REQUIRE(weights.ok());
