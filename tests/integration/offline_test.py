@@ -44,11 +44,12 @@ class RunBatch(unittest.TestCase):
                   line("field", model="m", prompt="x", temperature=-1),
                   line("nowhere", "/v2/nothing", model="m"),
                   line("lacking", "/v1/embeddings", model="m", input="x"),
-                  line("stream", model="m", prompt="x", stream=True)]
+                  line("stream", model="m", prompt="x", stream=True),
+                  line("large", model="m", prompt="x" * 5000)]
         self.input.write_text("".join(lines))
-        done = self.run_batch("--max-inflight", 3)
+        done = self.run_batch("--max-inflight", 3, "--max-request-body-bytes", 4096)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertIn("5 of them errors", done.stderr)
+        self.assertIn("6 of them errors", done.stderr)
         first = self.results()
         self.assertEqual([r["custom_id"] for r in first], [json.loads(text)["custom_id"] for text in lines])
         for i, result in enumerate(first[:20]):
@@ -64,13 +65,14 @@ class RunBatch(unittest.TestCase):
         self.assertEqual(by_id["lacking"]["error"], "Model does not support endpoint: /v1/embeddings")
         self.assertEqual(by_id["lacking"]["response"]["status_code"], 400)
         self.assertIn("stream mode", by_id["stream"]["error"])
+        self.assertIn("--max-request-body-bytes", by_id["large"]["error"])
 
         # As if the run had been killed while it wrote the seventh line.
         whole = self.output.read_text().splitlines(keepends=True)
         self.output.write_text("".join(whole[:6]) + whole[6][:40])
         again = self.run_batch()
         self.assertEqual(again.returncode, 0, again.stderr)
-        self.assertIn("6 of 26 results already", again.stderr)
+        self.assertIn("6 of 27 results already", again.stderr)
         second = self.results()
         self.assertEqual([r["custom_id"] for r in second], [r["custom_id"] for r in first])
         self.assertEqual([r["id"] for r in second[:6]], [r["id"] for r in first[:6]])

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/strings.h"
+#include "frontend/openai/lax_values.h"
 
 namespace tandem {
 namespace {
@@ -52,6 +53,12 @@ Status ForEachLine(std::string_view text, F on_line) {
   return OkStatus();
 }
 
+// Whether the API reads it as true: then it would respond with events.
+bool IsTrue(const Json& value) {
+  if (value.is_string()) return BooleanOfText(value.get_ref<const std::string&>()) == true;
+  return value == true || value == 1;
+}
+
 Status Invalid(int64_t number, std::string_view why) {
   return InvalidArgumentError("Invalid request on line " + std::to_string(number) + ": " +
                               std::string(why));
@@ -73,7 +80,7 @@ StatusOr<BatchRequest> ParseRequest(std::string_view line, int64_t number) {
   const auto stream = body->find("stream");
   if (!IsEndpoint(request.url)) {
     request.refusal = UnknownEndpoint(request.url);
-  } else if (stream != body->end() && *stream == true) {
+  } else if (stream != body->end() && IsTrue(*stream)) {
     request.refusal = "Request must not be sent in stream mode";
   }
   return request;
@@ -113,6 +120,16 @@ StatusOr<std::vector<BatchRequest>> ParseBatchInput(std::string_view text) {
   return requests;
 }
 
+void RefuseLargeBodies(int64_t max_bytes, std::vector<BatchRequest>* requests) {
+  if (max_bytes == 0) return;
+  for (BatchRequest& request : *requests) {
+    if (!request.refusal.empty() || static_cast<int64_t>(request.body.size()) <= max_bytes)
+      continue;
+    request.refusal = "the body has " + std::to_string(request.body.size()) + " bytes; at most " +
+                      std::to_string(max_bytes) + " are allowed (--max-request-body-bytes)";
+  }
+}
+
 std::string BatchOutputLine(const BatchRequest& request, const BatchReply& reply) {
   Json body = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   Json error;
@@ -120,7 +137,7 @@ std::string BatchOutputLine(const BatchRequest& request, const BatchReply& reply
   const int status_code = refusal.empty() ? reply.status_code : kBadRequest;
   if (!refusal.empty()) {
     error = refusal;
-  } else if (status_code != kOk) {
+  } else if (status_code != kOk || body.is_discarded()) {
     error = ErrorOf(reply, std::move(body));
   }
   if (!error.is_null()) body = nullptr;

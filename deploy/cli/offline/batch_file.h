@@ -25,6 +25,9 @@ struct BatchRequest {
 // runs. A request that no server would take gets a refusal.
 StatusOr<std::vector<BatchRequest>> ParseBatchInput(std::string_view text);
 
+// Refuses requests that the server would not read to the end; 0: there is no limit.
+void RefuseLargeBodies(int64_t max_bytes, std::vector<BatchRequest>* requests);
+
 // What became of a request.
 struct BatchReply {
   int status_code = 0;

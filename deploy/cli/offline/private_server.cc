@@ -39,6 +39,7 @@ StatusOr<FlagOutcome> ParseWithServeFlags(const std::vector<std::string>& args,
   config->model = frontend.model;
   config->served_name =
       frontend.api.served_model_names.empty() ? frontend.model : frontend.api.served_model_names[0];
+  config->max_body_bytes = static_cast<int64_t>(frontend.server.limits.body_bytes);
   ASSIGN_OR_RETURN(const std::vector<std::string> keys, ReadApiKeys(frontend));
   if (!keys.empty()) config->api_key = keys[0];
   return outcome;

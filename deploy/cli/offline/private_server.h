@@ -2,6 +2,7 @@
 
 // A `tandem serve` that one command starts for itself, and the flags it was given. Thread: one.
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -18,6 +19,7 @@ struct PrivateServerConfig {
   std::string model;                    // the folder
   std::string served_name;              // what requests call the model
   std::string api_key;                  // to send; empty: none is needed
+  int64_t max_body_bytes = 0;           // of a request; 0: no limit
 };
 
 // Splits a command line between `own` rows, which it parses, and those of `tandem serve`, which

@@ -175,6 +175,7 @@ Status Run(const BatchConfig& config, const PrivateServerConfig& server) {
   for (BatchRequest& request : *all) {
     if (!output.Has(request.custom_id)) requests.push_back(std::move(request));
   }
+  RefuseLargeBodies(server.max_body_bytes, &requests);
   const size_t num_before = all->size() - requests.size();
   if (num_before > 0) {
     std::cerr << config.output << " has " << num_before << " of " << all->size()

@@ -57,6 +57,43 @@ TEST_CASE("A request that no server takes has its refusal as result") {
   CHECK(line["error"] == "Request must not be sent in stream mode");
 }
 
+TEST_CASE("A stream is refused however the API would read it") {
+  const auto refusal = [](const std::string& stream) {
+    return ParseBatchInput(Line("a", "/v1/completions", R"({"stream": )" + stream + "}"))
+        ->front()
+        .refusal;
+  };
+  for (const char* yes : {"true", "1", "1.0", R"("true")", R"("On")", R"("1")"}) {
+    CHECK(refusal(yes) == "Request must not be sent in stream mode");
+  }
+  for (const char* no : {"false", "null", "0", R"("no")", R"("zork")", "[]"}) {
+    CHECK(refusal(no).empty());
+  }
+}
+
+TEST_CASE("A body that the server would not read to its end is refused, the others are sent") {
+  auto requests = ParseBatchInput(Line("a", "/v1/completions", R"({"prompt": "12345678"})") + "\n" +
+                                  Line("b", "/v1/completions", "{}") + "\n" +
+                                  Line("c", "/v2/x", R"({"prompt": "12345678"})"));
+  REQUIRE(requests.ok());
+  RefuseLargeBodies(0, &*requests);
+  CHECK((*requests)[0].refusal.empty());
+  RefuseLargeBodies(21, &*requests);
+  CHECK((*requests)[0].refusal.empty());
+  RefuseLargeBodies(20, &*requests);
+  CHECK((*requests)[0].refusal ==
+        "the body has 21 bytes; at most 20 are allowed (--max-request-body-bytes)");
+  CHECK((*requests)[1].refusal.empty());
+  CHECK_THAT((*requests)[2].refusal, Catch::StartsWith("URL /v2/x"));
+}
+
+TEST_CASE("A response that is no JSON is an error, and its line is JSON") {
+  const BatchRequest request{"a", "/v1/completions", "{}", ""};
+  const Json line = Json::parse(BatchOutputLine(request, {200, "data: {}"}));
+  CHECK(line["response"]["body"].is_null());
+  CHECK(line["error"] == "HTTP 200 data: {}");
+}
+
 TEST_CASE("Lines of results have vLLM's form") {
   const BatchRequest request{"a", "/v1/embeddings", "{}", ""};
   const std::string text = BatchOutputLine(request, {200, R"({"z": 1, "a": [2]})"});
