@@ -67,18 +67,28 @@ StatusOr<SafetensorsEntry> ParseEntry(const Json& json, uint64_t data_bytes) {
   return entry;
 }
 
-Status CheckNoOverlap(const SafetensorsHeader& header) {
+// Tensors fill the data without gaps, as the format demands: a dtype of fewer bytes than were
+// written leaves one.
+Status CheckPlaces(const SafetensorsHeader& header) {
   std::vector<std::pair<const SafetensorsEntry*, const std::string*>> by_begin;
   for (const auto& [name, entry] : header.entries) {
     if (entry.begin != entry.end) by_begin.push_back({&entry, &name});
   }
   std::sort(by_begin.begin(), by_begin.end(),
             [](const auto& a, const auto& b) { return a.first->begin < b.first->begin; });
-  for (size_t i = 1; i < by_begin.size(); ++i) {
-    if (by_begin[i].first->begin < by_begin[i - 1].first->end) {
-      return InvalidArgumentError("tensors " + *by_begin[i - 1].second + " and " +
-                                  *by_begin[i].second + " overlap");
+  uint64_t end = 0;
+  for (size_t i = 0; i < by_begin.size(); ++i) {
+    const auto& [entry, name] = by_begin[i];
+    if (entry->begin < end) {
+      return InvalidArgumentError("tensors " + *by_begin[i - 1].second + " and " + *name +
+                                  " overlap");
     }
+    if (entry->begin > end) {
+      return InvalidArgumentError("tensor " + *name + " begins at byte " +
+                                  std::to_string(entry->begin) +
+                                  ", the one before it ends at byte " + std::to_string(end));
+    }
+    end = entry->end;
   }
   return OkStatus();
 }
@@ -113,7 +123,7 @@ StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::span<const std::byte> fi
     if (!entry.ok()) return entry.status().WithContext("tensor " + name);
     result.entries.emplace(name, *std::move(entry));
   }
-  RETURN_IF_ERROR(CheckNoOverlap(result));
+  RETURN_IF_ERROR(CheckPlaces(result));
   return result;
 }
 

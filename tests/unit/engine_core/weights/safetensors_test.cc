@@ -162,6 +162,17 @@ TEST_CASE("safetensors: the error for a broken file names it") {
                    .message(),
                Contains("overlap"));
   }
+  SECTION("a gap, as a dtype of fewer bytes leaves one") {
+    CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
+                                   R"("b":{"dtype":"F16","shape":[2],"data_offsets":[8,12]}})",
+                                   std::string(12, '\0')))
+                   .message(),
+               Contains("tensor b begins at byte 8, the one before it ends at byte 4"));
+    CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+                                   std::string(8, '\0')))
+                   .message(),
+               Contains("tensor a begins at byte 4, the one before it ends at byte 0"));
+  }
   SECTION("a name twice") {
     CHECK_THAT(OpenError(FileBytes(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
                                    R"("a":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
