@@ -223,6 +223,7 @@ Status PlaceTensors(std::span<const std::byte> data, uint64_t alignment,
   std::sort(places->begin(), places->end(),
             [](const Place& a, const Place& b) { return a.offset < b.offset; });
   const Place* previous = nullptr;
+  uint64_t expected = 0;
   for (Place& place : *places) {
     const std::string where = "tensor " + place.name;
     if (place.offset > data.size() || place.num_bytes > data.size() - place.offset) {
@@ -237,6 +238,13 @@ Status PlaceTensors(std::span<const std::byte> data, uint64_t alignment,
     if (previous != nullptr && place.offset < previous->offset + previous->num_bytes) {
       return InvalidArgumentError("tensors " + previous->name + " and " + place.name + " overlap");
     }
+    // A gap is left by a type of fewer bytes than were written.
+    if (place.offset != expected) {
+      return InvalidArgumentError(where + ": begins at " + std::to_string(place.offset) +
+                                  ", the one before it ends at " + std::to_string(expected) +
+                                  " with its padding: is its type or shape wrong?");
+    }
+    expected = (place.offset + place.num_bytes + alignment - 1) / alignment * alignment;
     place.tensor.bytes = data.subspan(place.offset, place.num_bytes);
     previous = &place;
   }

@@ -118,6 +118,18 @@ TEST_CASE("GGUF: tensors that do not fit are refused by name") {
              Contains("tensor a occurs twice"));
 }
 
+// A tensor whose type is a smaller one than its bytes have leaves a gap.
+TEST_CASE("GGUF: each tensor begins where the one before it ends") {
+  const auto refusal = [](uint64_t first, uint64_t second) {
+    return RefusalOf(
+        GgufBytes().TensorAt(first, "a", kF32, {9}).TensorAt(second, "t", kF32, {8}).Build() +
+        std::string(160, '\0'));
+  };
+  CHECK(refusal(0, 64).empty());
+  CHECK_THAT(refusal(0, 96), Contains("tensor t: begins at 96, the one before it ends at 64"));
+  CHECK_THAT(refusal(32, 96), Contains("tensor a: begins at 32, the one before it ends at 0"));
+}
+
 TEST_CASE("GGUF: every truncated file is refused") {
   GgufBytes bytes;
   bytes.String("s", "text").Strings("w", {"a", "bc"}).Tensor("m", kF32, {8}, std::string(32, 'x'));
