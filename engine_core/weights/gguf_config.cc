@@ -56,7 +56,7 @@ Status CopyKey(const GgufMetadata& metadata, const std::string& key, const GgufK
                Json* config) {
   const auto found = metadata.values().find(key);
   if (found == metadata.values().end()) return OkStatus();
-  if (found->second.is_array) {
+  if (found->second.is_array && !row.is_number) {
     ASSIGN_OR_RETURN(const std::vector<int64_t> numbers, metadata.Integers(key));
     const auto largest = std::max_element(numbers.begin(), numbers.end());
     (*config)[row.hf] = largest == numbers.end() ? 0 : *largest;

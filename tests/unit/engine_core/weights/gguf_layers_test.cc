@@ -341,6 +341,13 @@ TEST_CASE("GGUF layers: numbers that cannot be are refused by their keys") {
   CHECK_THAT(
       Model("llama", 2).Heads(2, 1).Key("nextn_predict_layers", 2).Config().status().message(),
       Contains("llama.block_count is 2"));
+  CHECK_THAT(Model("llama", 2)
+                 .Heads(2, 1)
+                 .Keys("rope.freq_base", {10000, 10000})
+                 .Config()
+                 .status()
+                 .message(),
+             Contains("llama.rope.freq_base must be a number"));
   Model uncut("mamba2", 1);
   uncut.Scans(21).Key("attention.head_count", 0);
   CHECK_THAT(uncut.Config().status().message(), Contains("mamba2.ssm.inner_size is 21"));
