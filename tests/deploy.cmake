@@ -5,7 +5,7 @@ tandem_test(unit_deploy LABEL unit
        unit/deploy/cli/environment_test.cc
        unit/deploy/cli/http_client_test.cc unit/deploy/cli/hub_cache_test.cc
        unit/deploy/cli/hub_name_test.cc
-       unit/deploy/cli/restart_policy_test.cc unit/deploy/cli/serve_command_line_test.cc
+       unit/deploy/cli/restart_policy_test.cc unit/deploy/cli/runtime_directory_test.cc unit/deploy/cli/serve_command_line_test.cc
        unit/deploy/cli/sse_parser_test.cc unit/deploy/cli/vllm_flags_test.cc
   DEPS deploy/cli tests/support/files)
 tandem_test(unit_top LABEL unit

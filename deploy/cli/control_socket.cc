@@ -10,8 +10,8 @@
 #include <set>
 
 #include "common/packets.h"
-#include "common/runtime_folder.h"
 #include "common/strings.h"
+#include "deploy/cli/runtime_directory.h"
 
 namespace tandem {
 namespace {

@@ -58,7 +58,4 @@ struct ControlEnd {
 StatusOr<ControlEnd> Ask(const UniqueFd& server, const std::vector<std::string>& words,
                          const std::function<void(std::string_view line)>& report);
 
-// The names of what servers make in the runtime folder begin with it.
-inline constexpr std::string_view kRuntimeFolderPrefix = "tandem-";
-
 }  // namespace tandem

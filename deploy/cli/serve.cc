@@ -276,21 +276,22 @@ int RunServe(const std::vector<std::string>& args) {
   LOG_INFO << "[config] " << changed;
   HideSecretVariables(frontend_flags);
 
-  const StatusOr<std::string> folder = Supervisor::MakeRuntimeDirectory();
-  if (!folder.ok()) return Refuse(folder.status(), kExitFailed);
+  StatusOr<RuntimeDirectory> directory = RuntimeDirectory::Make();
+  if (!directory.ok()) return Refuse(directory.status(), kExitFailed);
+  const std::string folder = directory->path();
   const std::string handshake_address = layout->handshake_address.empty()
-                                            ? "ipc://" + *folder + "/handshake"
+                                            ? "ipc://" + folder + "/handshake"
                                             : layout->handshake_address;
   StatusOr<Programs> programs =
-      MakePrograms(*layout, *line, *local_engines, *folder, handshake_address);
+      MakePrograms(*layout, *line, *local_engines, folder, handshake_address);
   if (!programs.ok()) return Refuse(programs.status(), kExitFailed);
 
   // The processes drain one after the other.
   const double stop_timeout_s = 2 * frontend_config.shutdown_timeout + kStopGraceSeconds;
   Supervisor supervisor(
-      *folder, std::move(programs->frontend), std::move(programs->engines),
+      *std::move(directory), std::move(programs->frontend), std::move(programs->engines),
       std::bind_front(ChangedFrontend, handshake_address),
-      std::bind_front(ChangedEngine, handshake_address, *layout, *folder),
+      std::bind_front(ChangedEngine, handshake_address, *layout, folder),
       {.stop_s = stop_timeout_s, .hang_s = frontend_config.engine_health.hang_timeout_s});
   const StatusOr<int> exit_code = supervisor.Run();
   return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), kExitFailed);

@@ -13,13 +13,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "common/exit_status.h"
 #include "common/log.h"
 #include "common/read_file.h"
-#include "common/runtime_folder.h"
 #include "common/sd_notify.h"
 #include "common/strings.h"
 
@@ -42,13 +40,7 @@ bool IsTraced(pid_t pid) {
 
 }  // namespace
 
-StatusOr<std::string> Supervisor::MakeRuntimeDirectory() {
-  std::string path = RuntimeFolder() + "/" + std::string(kRuntimeFolderPrefix) + "XXXXXX";
-  if (mkdtemp(path.data()) == nullptr) return ErrnoError(errno, "make folder " + path);
-  return path;
-}
-
-Supervisor::Supervisor(std::string runtime_directory, std::optional<Program> frontend,
+Supervisor::Supervisor(RuntimeDirectory runtime_directory, std::optional<Program> frontend,
                        std::vector<Program> engine_cores, ChangedProgram changed_frontend,
                        ChangedProgram changed_engine, Timeouts timeouts)
     : runtime_directory_(std::move(runtime_directory)),
@@ -71,8 +63,6 @@ Supervisor::~Supervisor() {
   for (const int fd : {signal_fd_, notify_fd_}) {
     if (fd >= 0) close(fd);
   }
-  std::error_code ignored;
-  std::filesystem::remove_all(runtime_directory_, ignored);
 }
 
 StatusOr<int> Supervisor::Run() {
@@ -130,11 +120,11 @@ Status Supervisor::OpenDescriptors() {
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd_ < 0) return ErrnoError(errno, "signalfd");
 
-  const std::string path = runtime_directory_ + "/notify";
+  const std::string path = runtime_directory_.path() + "/notify";
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   if (path.size() >= sizeof address.sun_path) {
-    return InvalidArgumentError("runtime folder " + runtime_directory_ +
+    return InvalidArgumentError("runtime folder " + runtime_directory_.path() +
                                 "'s name is too long for a socket in it");
   }
   std::memcpy(address.sun_path, path.data(), path.size());
@@ -145,7 +135,7 @@ Status Supervisor::OpenDescriptors() {
       bind(notify_fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
     return ErrnoError(errno, "bind " + path);
   }
-  return control_.Listen(runtime_directory_);
+  return control_.Listen(runtime_directory_.path());
 }
 
 std::vector<Supervisor::Member*> Supervisor::Members() {
@@ -173,7 +163,7 @@ Status Supervisor::StartMember(Member& member) {
   member.start_again_at.reset();
   member.is_ready = false;
   std::vector<std::string> environment = member.program.environment;
-  environment.push_back("NOTIFY_SOCKET=" + runtime_directory_ + "/notify");
+  environment.push_back("NOTIFY_SOCKET=" + runtime_directory_.path() + "/notify");
   // In place of those that systemd may have given us.
   environment.push_back("WATCHDOG_PID=");
   environment.push_back(std::string(kSupervisorVariable) + "=" + std::to_string(getpid()));

@@ -18,8 +18,7 @@
 // - SIGHUP and SIGUSR1 are passed on to all; but SIGHUP from a terminal that was closed is an end.
 // - Readiness: all report to a socket of ours as they would to systemd; the frontend's READY=1 is
 //   passed on, without a frontend the last engine core's.
-// Thread: one; nothing else runs in this process. Owns: the runtime folder (0700), removed at the
-// end.
+// Thread: one; nothing else runs in this process. Owns: the folder of its sockets.
 
 #include <sys/types.h>
 
@@ -35,6 +34,7 @@
 #include "deploy/cli/child_process.h"
 #include "deploy/cli/control_socket.h"
 #include "deploy/cli/restart_policy.h"
+#include "deploy/cli/runtime_directory.h"
 
 namespace tandem {
 
@@ -51,16 +51,13 @@ class Supervisor {
   using ChangedProgram = std::function<StatusOr<Program>(
       const Program& now, const std::vector<std::string>& changes, const std::string& directory)>;
 
-  // A folder for their sockets, readable by this user only: in the runtime folder.
-  static StatusOr<std::string> MakeRuntimeDirectory();
-
   struct Timeouts {
     double stop_s = 0;
     double hang_s = 0;  // 0: nobody is watched
   };
 
   // frontend: nullopt where it is elsewhere.
-  Supervisor(std::string runtime_directory, std::optional<Program> frontend,
+  Supervisor(RuntimeDirectory runtime_directory, std::optional<Program> frontend,
              std::vector<Program> engine_cores, ChangedProgram changed_frontend,
              ChangedProgram changed_engine, Timeouts timeouts);
   ~Supervisor();
@@ -131,7 +128,7 @@ class Supervisor {
   void OnNextExit(const ChildProcess::Exit& exit);
   void OnLeavingExit(const Member& member, const ChildProcess::Exit& exit);
 
-  const std::string runtime_directory_;
+  const RuntimeDirectory runtime_directory_;  // of their sockets
   const Timeouts timeouts_;
   const bool had_terminal_;
   const ChangedProgram changed_frontend_, changed_engine_;

@@ -11,13 +11,11 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <filesystem>
 #include <string_view>
 
 #include "common/clock.h"
 #include "common/read_file.h"
 #include "common/strings.h"
-#include "deploy/cli/supervisor.h"
 
 namespace tandem {
 namespace {
@@ -85,19 +83,20 @@ std::string ErrorsOf(const std::string& log) {
 
 StatusOr<std::unique_ptr<OwnServer>> OwnServer::Start(const std::vector<std::string>& args,
                                                       double ready_timeout_s) {
-  ASSIGN_OR_RETURN(std::string folder, Supervisor::MakeRuntimeDirectory());
+  ASSIGN_OR_RETURN(RuntimeDirectory folder, RuntimeDirectory::Make());
   std::unique_ptr<OwnServer> server(new OwnServer(std::move(folder)));
-  ASSIGN_OR_RETURN(const auto notify, NotifySocket::Open(server->folder_ + "/notify"));
+  ASSIGN_OR_RETURN(const auto notify, NotifySocket::Open(server->folder_.path() + "/notify"));
   ASSIGN_OR_RETURN(const std::string tandem, ProgramBeside("tandem"));
   std::vector<std::string> argv = {tandem, "serve"};
   argv.insert(argv.end(), args.begin(), args.end());
-  argv.insert(argv.end(), {"--uds", server->folder_ + "/http"});
+  argv.insert(argv.end(), {"--uds", server->folder_.path() + "/http"});
   const double begin = SystemClock().Monotonic();
   // SIGTERM, so that it ends its own children in order and removes its folder.
-  ASSIGN_OR_RETURN(server->child_,
-                   ChildProcess::Start(
-                       argv, {"NOTIFY_SOCKET=" + server->folder_ + "/notify"},
-                       {.signal_at_our_death = SIGTERM, .output_path = server->folder_ + "/log"}));
+  ASSIGN_OR_RETURN(
+      server->child_,
+      ChildProcess::Start(
+          argv, {"NOTIFY_SOCKET=" + server->folder_.path() + "/notify"},
+          {.signal_at_our_death = SIGTERM, .output_path = server->folder_.path() + "/log"}));
   RETURN_IF_ERROR(server->WatchSignals());
   while (true) {
     const double left_s = begin + ready_timeout_s - SystemClock().Monotonic();
@@ -123,8 +122,6 @@ OwnServer::~OwnServer() {
   }
   StopChild();
   child_ = ChildProcess();  // one that did not end is killed
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
 }
 
 void OwnServer::StopChild() {
@@ -162,13 +159,12 @@ void OwnServer::EndAtSignal() {
   signalfd_siginfo info;
   if (fds[0].revents == 0 || read(signal_fd_, &info, sizeof info) != sizeof info) return;
   StopChild();
-  std::error_code ignored;
-  std::filesystem::remove_all(folder_, ignored);
+  folder_.Remove();
   _exit(kSignalExitBase + static_cast<int>(info.ssi_signo));
 }
 
 std::string OwnServer::LogTail() const {
-  auto text = ReadFile(folder_ + "/log", kMaxLogBytes);
+  auto text = ReadFile(folder_.path() + "/log", kMaxLogBytes);
   if (!text.ok()) return "";
   // What is logged between an error and the end of both processes is of no use here.
   std::string log = ErrorsOf(*text);

@@ -15,6 +15,7 @@
 
 #include "common/status.h"
 #include "deploy/cli/child_process.h"
+#include "deploy/cli/runtime_directory.h"
 
 namespace tandem {
 
@@ -28,17 +29,17 @@ class OwnServer {
   OwnServer(const OwnServer&) = delete;
   OwnServer& operator=(const OwnServer&) = delete;
 
-  std::string base_url() const { return "unix:" + folder_ + "/http"; }
+  std::string base_url() const { return "unix:" + folder_.path() + "/http"; }
   std::string LogTail() const;  // its errors; without any its last lines
 
  private:
-  explicit OwnServer(std::string folder) : folder_(std::move(folder)) {}
+  explicit OwnServer(RuntimeDirectory folder) : folder_(std::move(folder)) {}
   Status WatchSignals();
   void StopWatching();
   void EndAtSignal();
   void StopChild();
 
-  const std::string folder_;
+  RuntimeDirectory folder_;
   ChildProcess child_;
   std::thread signal_thread_;
   int signal_fd_ = -1;
