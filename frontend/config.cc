@@ -365,6 +365,10 @@ Status Finish(FrontendConfig& config) {
   if (!config.default_chat_template_kwargs.empty()) {
     auto kwargs = ParseJson(config.default_chat_template_kwargs);
     if (!kwargs.ok()) return kwargs.status().WithContext("--default-chat-template-kwargs");
+    if (!(*kwargs)->is_object()) {
+      return InvalidArgumentError("--default-chat-template-kwargs " +
+                                  config.default_chat_template_kwargs + ": must be a JSON object");
+    }
     config.input.default_chat_template_kwargs = std::move(kwargs).value();
   }
   ASSIGN_OR_RETURN(config.traces,

@@ -233,6 +233,8 @@ TEST_CASE("an error names the bad flag") {
       {{kFolder, "--allowed-origins", "*"}, "allowed-origins"},
       {{kFolder, "--allowed-origins", "[1]"}, "allowed-origins"},
       {{kFolder, "--default-chat-template-kwargs", "{"}, "default-chat-template-kwargs"},
+      {{kFolder, "--default-chat-template-kwargs", "1"}, "must be a JSON object"},
+      {{kFolder, "--default-chat-template-kwargs", R"(["a"])"}, "must be a JSON object"},
       {{kFolder, "--reasoning-config", "[]"}, "reasoning-config"},
       {{kFolder, "--reasoning-config", R"({"reasoning_end_str": ""})"}, "reasoning-config"},
       {{kFolder, "--reasoning-config", R"({"end": "x"})"}, "reasoning-config"},
