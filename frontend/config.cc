@@ -268,6 +268,10 @@ Status FinishServer(FrontendConfig& config) {
     return InvalidArgumentError("--ssl-keyfile and --ssl-ca-certs need --ssl-certfile");
   }
   ServerSettings& server = config.server;
+  // An IPv6 address as URLs have it.
+  if (server.host.starts_with('[') && server.host.ends_with(']')) {
+    server.host = server.host.substr(1, server.host.size() - 2);
+  }
   ASSIGN_OR_RETURN(server.api_keys, ReadApiKeys(config));
   if (server.salts_by_key && server.api_keys.empty()) {
     return InvalidArgumentError("--cache-salt-by-api-key needs --api-key or --api-key-file");

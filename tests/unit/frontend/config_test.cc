@@ -222,6 +222,9 @@ TEST_CASE("texts of flags become what the server and the API take") {
   CHECK(config->server.cors.headers.empty());
   CHECK(config->server.access_log_excluded == std::vector<std::string>{"/health", "/metrics"});
   CHECK((*config->input.default_chat_template_kwargs)["enable_thinking"] == false);
+  for (const char* host : {"[::1]", "::1"}) {
+    CHECK(Parse({kFolder, "--host", host})->server.host == "::1");
+  }
 }
 
 TEST_CASE("an error names the bad flag") {
