@@ -103,6 +103,9 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
         !IsComplete(argument) &&
         (flag != nullptr ? !flag->is_bool() : row->kind != VllmFlagKind::kSwitch);
     const bool is_list = flag != nullptr ? flag->is_list() : row->kind == VllmFlagKind::kList;
+    if (row != nullptr && takes_value && (i == args.size() || IsFlag(args[i]))) {
+      return InvalidArgumentError("--" + std::string(row->name) + " needs a value");
+    }
     const size_t end = ValuesEnd(args, i, takes_value, is_list);
     if (row != nullptr) {
       ASSIGN_OR_RETURN(std::string warning,

@@ -53,6 +53,15 @@ TEST_CASE("SplitCommandLine takes out vLLM's flags that have no effect, values i
             .starts_with("--cpu-offload-gb 4 cannot be done: "));
 }
 
+TEST_CASE("SplitCommandLine takes no flag for the value of one of vLLM's") {
+  Tables t;
+  for (const Words& words :
+       {Words{"--swap-space", "--port", "1", "m"}, Words{"m", "--swap-space"}}) {
+    CAPTURE(words);
+    CHECK(t.Split(words).status().message() == "--swap-space needs a value");
+  }
+}
+
 TEST_CASE("SplitCommandLine refuses an unknown flag and names the nearest of both tables") {
   Tables t;
   CHECK(t.Split({"m", "--max-num-seq", "3"}).status().message() ==
