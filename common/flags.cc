@@ -419,6 +419,8 @@ std::string FlagHelp(const std::vector<Flag>& flags, std::string_view about,
     if (!flag.rules.env.empty()) text += " (env TANDEM_" + std::string(flag.rules.env) + ")";
     text += "\n";
   }
+  if (text.ends_with("\n\n"))
+    text += "no flag has '" + std::string(filter) + "' in its name or text\n";
   return text;
 }
 

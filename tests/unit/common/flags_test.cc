@@ -126,6 +126,8 @@ TEST_CASE("Flags: help lists name, type, default and choices") {
   CHECK(help.find("[128]") != help.npos);
   CHECK(help.find("(auto|bfloat16)") != help.npos);
   CHECK(FlagHelp(Table(c), "about", "watermark").find("--dtype") == std::string::npos);
+  CHECK(FlagHelp(Table(c), "about", "nosuch") ==
+        "about\n\nno flag has 'nosuch' in its name or text\n");
 }
 
 TEST_CASE("secret values are taken out of a command line, and overwritten in place") {
