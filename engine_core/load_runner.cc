@@ -39,7 +39,7 @@ HostMemory ReadMemory(const Backend& backend, const EngineSetup& setup) {
     memory.total_bytes /= setup.num_engines_of_host;
     // Not a share of what is free now: one that starts again has the room that it had.
     memory.available_bytes = std::min(memory.available_bytes, memory.total_bytes);
-    return memory;
+    return WithinAddressSpace(memory, ReadAddressSpace());
   }
   const DeviceMemory memory = backend.device().memory();
   return {.total_bytes = memory.total_bytes,

@@ -1,5 +1,6 @@
 #include "engine_core/executor/kv_cache_size.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,11 +26,16 @@ int64_t MemInfo(const std::string& name) {
   return 0;
 }
 
-int64_t ResidentBytes() {
+struct OwnMemory {
+  int64_t mapped_bytes = 0;
+  int64_t resident_bytes = 0;
+};
+OwnMemory ReadOwnMemory() {
   std::ifstream in("/proc/self/statm");
-  int64_t size_pages = 0, resident_pages = 0;
-  in >> size_pages >> resident_pages;
-  return resident_pages * sysconf(_SC_PAGESIZE);
+  int64_t mapped_pages = 0, resident_pages = 0;
+  in >> mapped_pages >> resident_pages;
+  const int64_t page_bytes = sysconf(_SC_PAGESIZE);
+  return {.mapped_bytes = mapped_pages * page_bytes, .resident_bytes = resident_pages * page_bytes};
 }
 
 int64_t DefaultBytes(int64_t bytes_per_block, const ExecutorLimits& limits,
@@ -61,12 +67,30 @@ KvCacheConfig CacheWithLimits(KvCacheConfig config, const ExecutorLimits& limits
 
 HostMemory ReadHostMemory() {
   HostMemory memory;
-  memory.resident_bytes = ResidentBytes();
+  memory.resident_bytes = ReadOwnMemory().resident_bytes;
   memory.total_bytes = MemInfo("MemTotal:");
   memory.available_bytes = MemInfo("MemAvailable:");
   const CgroupMemory cgroup = ReadCgroupMemory();
   memory.total_bytes = std::min(memory.total_bytes, cgroup.limit_bytes);
   memory.available_bytes = std::min(memory.available_bytes, cgroup.available_bytes);
+  return memory;
+}
+
+AddressSpace ReadAddressSpace() {
+  AddressSpace space = {.mapped_bytes = ReadOwnMemory().mapped_bytes};
+  rlimit limit{};
+  if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
+    space.limit_bytes =
+        static_cast<int64_t>(std::min<rlim_t>(limit.rlim_cur, std::numeric_limits<int64_t>::max()));
+  }
+  return space;
+}
+
+HostMemory WithinAddressSpace(HostMemory memory, const AddressSpace& space) {
+  if (!space.limit_bytes) return memory;
+  const int64_t room = std::max<int64_t>(0, *space.limit_bytes - space.mapped_bytes);
+  memory.total_bytes = std::min(memory.total_bytes, memory.resident_bytes + room);
+  memory.available_bytes = std::min(memory.available_bytes, room);
   return memory;
 }
 

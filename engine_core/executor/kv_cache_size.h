@@ -24,6 +24,15 @@ struct HostMemory {
 };
 HostMemory ReadHostMemory();
 
+// RLIMIT_AS (`ulimit -v`), which counts what is mapped, resident or not.
+struct AddressSpace {
+  std::optional<int64_t> limit_bytes = {};
+  int64_t mapped_bytes = 0;
+};
+AddressSpace ReadAddressSpace();
+// The memory of which no more is used than the address space has room for.
+HostMemory WithinAddressSpace(HostMemory memory, const AddressSpace& space);
+
 constexpr double kDefaultUtilization = 0.92;
 
 // The first that is set decides.

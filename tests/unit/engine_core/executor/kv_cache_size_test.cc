@@ -106,5 +106,19 @@ TEST_CASE("kv cache size: this host has memory") {
   CHECK(memory.resident_bytes > 0);
 }
 
+TEST_CASE("kv cache size: a limit on the address space leaves what is not mapped yet") {
+  const auto within = [](std::optional<int64_t> limit, int64_t mapped) {
+    return WithinAddressSpace(kMemory, {.limit_bytes = limit, .mapped_bytes = mapped});
+  };
+  CHECK(within({}, 5000 * kMiB).total_bytes == kMemory.total_bytes);
+  CHECK(within(5000 * kMiB, 500 * kMiB).available_bytes == kMemory.available_bytes);
+  const HostMemory tight = within(700 * kMiB, 500 * kMiB);
+  CHECK(tight.available_bytes == 200 * kMiB);
+  CHECK(tight.total_bytes == 300 * kMiB);  // 100 of it are resident
+  CHECK(tight.resident_bytes == kMemory.resident_bytes);
+  CHECK(within(500 * kMiB, 700 * kMiB).available_bytes == 0);
+  CHECK(ReadAddressSpace().mapped_bytes >= ReadHostMemory().resident_bytes);
+}
+
 }  // namespace
 }  // namespace tandem
