@@ -126,6 +126,15 @@ class LogReaders(unittest.TestCase):
         self.assertEqual(self.lines.count('"POST /v1/completions HTTP/1.1" 200'), 2, self.lines.strip())
         self.assertIn("Application startup complete.", self.lines)
 
+    def test_a_log_that_is_cut_to_nothing_begins_anew(self):
+        with tempfile.TemporaryDirectory() as folder, open(pathlib.Path(folder, "log"), "wb") as log:
+            with self.server(log) as server:
+                path = pathlib.Path(log.name)
+                wait_for(lambda: b"Application startup complete." in path.read_bytes(), "it has a log")
+                os.truncate(path, 0)  # as logrotate's copytruncate does
+                self.lose_an_engine(server, signal.SIGKILL)
+                self.assertNotIn(b"\0", path.read_bytes())
+
     def test_a_server_may_be_started_without_standard_files(self):
         with self.server(None) as server:
             for pid in (server.pid, *children(server.pid).values()):
