@@ -574,6 +574,7 @@ int Main(int argc, char** argv) {
   if (status.ok() && check_config) status = SetLogLevel("WARNING");
   if (!status.ok()) {
     std::fprintf(stderr, "tandem-frontend: %s\n", status.message().c_str());
+    NotifyFailure(status.message());
     return kExitBadFlags;
   }
   SetThreadName("tandem-frontend");

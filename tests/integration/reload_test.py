@@ -316,6 +316,7 @@ class Command(unittest.TestCase):
             self.refused(pair, 2, "--api-server-count is", "--api-server-count", 0)
             self.refused(pair, 2, "--max-num-seqs is the engine core's", "--max-num-seqs", 1)
             self.refused(pair, 2, "--handshake-address: ", "--handshake-address", "ipc:///tmp/x/y")
+            self.refused(pair, 2, "/no/such: No such file", "--settings-file", "/no/such")
             self.refused(pair, 3, "no such folder", "--model", "/no/such")
             self.refused(pair, 3, "no/such", "--chat-template", "no/such")
             self.refused(pair, 1, "its address stays", "--port", other.getsockname()[1])
