@@ -20,8 +20,10 @@
 #include "common/log_thread.h"
 #include "common/mailbox.h"
 #include "common/sd_notify.h"
+#include "common/stack_size.h"
 #include "common/standard_files.h"
 #include "common/strings.h"
+#include "common/thread_room.h"
 #include "common/version.h"
 #include "engine_core/adapters/adapter_loader.h"
 #include "engine_core/cache_facts.h"
@@ -452,6 +454,11 @@ int RunEngineCore(const std::vector<std::string>& args) {
     return Fail(kExitBadModel, status);
   }
   if (check_config) return CheckConfig(config);
+  constexpr int kOtherThreads = 12;  // and processes: tandem-grammar and what it forks ahead
+  const int num_threads = static_cast<int>(config.threads) + kOtherThreads;
+  if (const Status status = CheckThreadRoom(num_threads); !status.ok()) {
+    return Fail(kExitFailed, status);
+  }
   StartLogThread();
   return LoadAndServe(config, &startup, &clock);
 }
@@ -461,6 +468,10 @@ int RunEngineCore(const std::vector<std::string>& args) {
 
 int main(int argc, char** argv) {
   tandem::OpenStandardFiles();
+  if (const tandem::Status status = tandem::EnsureStackSize(); !status.ok()) {
+    std::fprintf(stderr, "tandem-engine-core: %s\n", status.message().c_str());
+    return tandem::kExitFailed;
+  }
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails like one on a full disk
   const sigset_t signals = tandem::HandledSignals();

@@ -21,7 +21,9 @@
 #include "common/log_thread.h"
 #include "common/read_file.h"
 #include "common/sd_notify.h"
+#include "common/stack_size.h"
 #include "common/standard_files.h"
+#include "common/thread_room.h"
 #include "common/version.h"
 #include "frontend/adapter_service.h"
 #include "frontend/api/admission_gate.h"
@@ -172,6 +174,12 @@ int NumTextThreads(const FrontendConfig& config) {
   if (config.text_threads > 0) return static_cast<int>(config.text_threads);
   const unsigned half = std::thread::hardware_concurrency() / 2;
   return static_cast<int>(std::clamp(half, 1u, 8u));
+}
+
+// At the start; others come with images and traces.
+int NumThreads(const FrontendConfig& config) {
+  constexpr int kOthers = 10;  // the log's, the wire's with those of ZMQ, tandem-media
+  return static_cast<int>(config.api_server_count) + NumTextThreads(config) + kOthers;
 }
 
 template <class T>
@@ -579,6 +587,8 @@ int Main(int argc, char** argv) {
   }
   SetThreadName("tandem-frontend");
   PrepareProcess();
+  status = CheckThreadRoom(NumThreads(config));
+  if (!status.ok()) return Fail(kExitFailed, status);
   StartLogThread();
   LOG_INFO << "tandem-frontend " << kVersion << " (vLLM API " << kVllmVersion << ")";
   if (!signal_fd.ok()) return Fail(kExitFailed, signal_fd.status());
@@ -600,5 +610,9 @@ int Main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   tandem::OpenStandardFiles();
+  if (const tandem::Status status = tandem::EnsureStackSize(); !status.ok()) {
+    std::fprintf(stderr, "tandem-frontend: %s\n", status.message().c_str());
+    return tandem::kExitFailed;
+  }
   return tandem::Main(argc, argv);
 }

@@ -8,6 +8,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,11 @@ const std::string kModels = TANDEM_GOLDEN_DIR "/models/";
 // A child with its output in a pipe. Killed and reaped when it goes away.
 class Child {
  public:
-  explicit Child(std::vector<std::string> args, rlim_t address_space = RLIM_INFINITY) {
+  struct Limit {
+    __rlimit_resource resource;
+    rlimit values;
+  };
+  explicit Child(std::vector<std::string> args, const std::optional<Limit>& limit = {}) {
     int ends[2];
     REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     args.insert(args.begin(), TANDEM_BIN_DIR "/tandem-engine-core");
@@ -37,8 +42,7 @@ class Child {
     if (pid_ == 0) {
       dup2(ends[1], STDOUT_FILENO);
       dup2(ends[1], STDERR_FILENO);
-      const rlimit limit = {address_space, address_space};
-      if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(126);
+      if (limit && setrlimit(limit->resource, &limit->values) != 0) _exit(126);
       execv(argv[0], argv.data());
       _exit(127);
     }
@@ -180,7 +184,23 @@ TEST_CASE("engine process: an unknown architecture is refused by name, whatever 
   CHECK_THAT(engine.output(), Contains("PerceptronForCausalLM") && Contains("Qwen3ForCausalLM"));
 }
 
+TEST_CASE("engine process: a small stack is enlarged where that is allowed, else refused") {
+  const tandem::TempFolder folder;
+  const std::vector<std::string> args = {kModels + "qwen3", "--handshake-address",
+                                         "ipc://" + folder.path() + "/handshake"};
+  constexpr rlim_t kSmall = rlim_t{128} << 10, kUsual = rlim_t{8} << 20;
+  Child engine(args, Child::Limit{RLIMIT_STACK, {kSmall, kUsual}});
+  CHECK(engine.WaitFor("Engine core ready in"));
+  engine.Signal(SIGTERM);
+  CHECK(engine.WaitForExit() == 0);
+  Child refused(args, Child::Limit{RLIMIT_STACK, {kSmall, kSmall}});
+  CHECK(refused.WaitForExit() == 1);
+  CHECK_THAT(refused.output(), Contains("the stack may have 128 KiB (ulimit -s)"));
+}
+
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // whose shadows need terabytes
+Child::Limit AddressSpace(rlim_t bytes) { return {RLIMIT_AS, {bytes, bytes}}; }
+
 TEST_CASE("engine process: memory that the host does not give ends the start with status 3") {
   const tandem::TempFolder folder;
   // 64 Ki requests of 4 Mi tokens are a terabyte of token ids; everything else is small.
@@ -189,9 +209,29 @@ TEST_CASE("engine process: memory that the host does not give ends the start wit
   Child engine({folder.path(), "--load-format", "dummy", "--max-num-seqs", "65536",
                 "--max-num-batched-tokens", "65536", "--handshake-address",
                 "ipc://" + folder.path() + "/handshake"},
-               rlim_t{1} << 36);
+               AddressSpace(rlim_t{1} << 36));
   CHECK(engine.WaitForExit() == 3);
   CHECK_THAT(engine.output(), Contains("no more memory; lower --max-num-seqs"));
+}
+
+TEST_CASE("engine process: a limit on the address space bounds the KV cache, or is an error") {
+  const tandem::TempFolder folder;
+  const Child::Limit limit = AddressSpace(rlim_t{1} << 30);
+  const std::string address = "ipc://" + folder.path() + "/handshake";
+  const std::vector<std::string> much = {kModels + "qwen3", "--max-num-seqs", "2048",
+                                         "--handshake-address", address};
+  Child engine(much, limit);
+  const bool ready = engine.WaitFor("Engine core ready in");
+  CAPTURE(engine.output());
+  REQUIRE(ready);
+  engine.Signal(SIGTERM);
+  CHECK(engine.WaitForExit() == 0);
+
+  std::vector<std::string> too_much = much;
+  too_much.insert(too_much.end(), {"--kv-cache-memory-bytes", "2G"});
+  Child refused(too_much, limit);
+  CHECK(refused.WaitForExit() == 3);
+  CHECK_THAT(refused.output(), Contains("lower --kv-cache-memory-bytes"));
 }
 #endif
 
