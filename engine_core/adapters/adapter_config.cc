@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/json_text.h"
 #include "engine_core/weights/json_file.h"
 
 namespace tandem {
@@ -160,7 +161,7 @@ Status ReadPatterns(const Json& json, const std::string& key, Check check,
 StatusOr<AdapterConfig> AdapterConfig::Parse(std::string_view text, int64_t max_rank) {
   // Checked by the stricter parser first, which bounds the depth.
   RETURN_IF_ERROR(ParseJsonObject(text).status());
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const Json json = Json::parse(WithoutInfinities(text), nullptr, /*allow_exceptions=*/false);
   for (const char* key : {"r", "lora_alpha", "target_modules"}) {
     if (FindKey(json, key) == nullptr) {
       return InvalidArgumentError("Missing required configuration fields: {'" + std::string(key) +

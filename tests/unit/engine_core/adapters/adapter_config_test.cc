@@ -112,6 +112,10 @@ TEST_CASE("adapter config: required keys, numbers in range, and text that is no 
     CAPTURE(text.substr(0, 100));
     CHECK_FALSE(AdapterConfig::Parse(text, 16).ok());
   }
+  CHECK_THAT(AdapterConfig::Parse("{\"r\": 8, \"lora_alpha\": Infinity, " + rest + "}", 16)
+                 .status()
+                 .message(),
+             Catch::Contains("lora_alpha is"));
 }
 
 }  // namespace
