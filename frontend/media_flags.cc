@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "common/log.h"
 #include "frontend/openai/json.h"
 
 namespace tandem {
@@ -87,7 +88,10 @@ StatusOr<std::optional<ImageInputs>> ReadImageInputs(const std::string& model,
                                                      const Tokenizer& tokenizer) {
   ImageInputs inputs;
   StatusOr<ImageSpec> spec = ReadImageSpec(model);
-  if (spec.status().code() == StatusCode::kNotFound) return std::optional<ImageInputs>();
+  if (spec.status().code() == StatusCode::kNotFound) {
+    LOG_INFO << "images are refused: " << spec.status().message();
+    return std::optional<ImageInputs>();
+  }
   if (!spec.ok()) return spec.status();
   ASSIGN_OR_RETURN(const nlohmann::json kwargs,
                    ParseObject("mm-processor-kwargs", flags.mm_processor_kwargs));

@@ -219,10 +219,17 @@ class Texts(unittest.TestCase):
 
     def test_images_are_refused(self):
         with tempfile.TemporaryDirectory(prefix="tandem-images-") as folder:
-            for flags, model, message in (((), MODEL, f"{MODEL} is not a multimodal model"),
-                                          (("--language-model-only",), make_model(folder), "At most 0 image(s)")):
+            bare = pathlib.Path(folder) / "bare"
+            bare.mkdir()
+            (make_model(bare) / "preprocessor_config.json").unlink()
+            for flags, model, message, reason in (
+                    ((), MODEL, f"{MODEL} is not a multimodal model", "the model takes no images"),
+                    ((), bare, f"{bare} is not a multimodal model", "the model's folder has no preprocessor_config.json"),
+                    (("--language-model-only",), make_model(folder), "At most 0 image(s)", None)):
                 server = Frontend(*flags, model=model)
                 try:
+                    if reason:
+                        server.wait_for_log(f"images are refused: {reason}")
                     status, body = server.post("/v1/chat/completions", {"messages": user(part(data_url(png(1))))})
                     self.assertEqual(status, 400)
                     self.assertIn(message, str(body))
