@@ -138,7 +138,10 @@ StatusOr<KvFormat> KvFormatOf(const std::string& name, DType dtype) {
 
 // --kv-cache-dtype auto: what a checkpoint's own scheme says comes before --dtype, as in vLLM.
 Status FollowKvScheme(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
-  if (model.quantization.method != QuantizationMethod::kCompressedTensors) return OkStatus();
+  if (model.quantization.method != QuantizationMethod::kCompressedTensors &&
+      model.quantization.method != QuantizationMethod::kModelOpt) {
+    return OkStatus();
+  }
   ASSIGN_OR_RETURN(KvCacheScheme scheme, ReadKvCacheScheme(config.model, config.hf_overrides));
   if (scheme.is_float8 && setup->device == "cuda" && model.latent.kv_rank > 0) {
     scheme = {.unsupported = "it is not built for latent attention on cuda"};
@@ -148,11 +151,11 @@ Status FollowKvScheme(const EngineConfig& config, const ModelConfig& model, Engi
   }
   if (scheme.is_float8) {
     setup->runner.kv_format = KvFormat::kFloat8;
-    LOG_INFO << "[kv cache] fp8 with the checkpoint's scales, as its kv_cache_scheme says; "
+    LOG_INFO << "[kv cache] fp8 with the checkpoint's scales, as its configuration says; "
                 "--kv-cache-dtype "
              << DTypeName(setup->backend.dtype) << " keeps numbers of that type";
   } else if (!scheme.unsupported.empty()) {
-    LOG_WARNING << "[kv cache] the checkpoint's kv_cache_scheme has no effect: "
+    LOG_WARNING << "[kv cache] what the checkpoint says of the KV cache has no effect: "
                 << scheme.unsupported;
   }
   return OkStatus();

@@ -1,8 +1,9 @@
 #pragma once
 
 // What a quantized checkpoint wants its keys and values kept as: kv_cache_scheme of
-// compressed-tensors' quantization_config.
-// Thread: any; values. Failure: an unreadable config.json, INVALID_ARGUMENT for one that is broken.
+// compressed-tensors' quantization_config, kv_cache_quant_algo of ModelOpt's, which may be a file
+// of its own (hf_quant_config.json). Thread: any; values. Failure: an unreadable file,
+// INVALID_ARGUMENT for one that is broken.
 
 #include <string>
 #include <string_view>

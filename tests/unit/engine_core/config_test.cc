@@ -678,6 +678,33 @@ TEST_CASE("engine config: a checkpoint's kv_cache_scheme chooses fp8 where no fl
   }
 }
 
+TEST_CASE("engine config: ModelOpt's kv_cache_quant_algo chooses fp8, in either of its files") {
+  const TempFolder folder;
+  const auto format_of = [&](const std::string& config, const std::string& file) {
+    std::ofstream(folder.path() + "/config.json")
+        << R"({"architectures": ["LlamaForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+               "intermediate_size": 48, "num_hidden_layers": 1, "num_attention_heads": 2,
+               "max_position_embeddings": 256)"
+        << config << "}";
+    std::ofstream(folder.path() + "/hf_quant_config.json") << file;
+    const auto model = ReadModelConfig(folder.path());
+    INFO(model.status().ToString());
+    REQUIRE(model.ok());
+    return Setup({folder.path()}, *model).runner.kv_format;
+  };
+  const auto file = [](const std::string& algorithm) {
+    return R"({"quantization": {"quant_algo": "FP8", "kv_cache_quant_algo": )" + algorithm + "}}";
+  };
+  CHECK(format_of("", file(R"("FP8")")) == KvFormat::kFloat8);
+  CHECK(format_of("", file("null")) == KvFormat::kCompute);
+  CHECK(format_of("", file(R"("NVFP4")")) == KvFormat::kCompute);  // with a warning
+  CHECK(format_of("", file("5")) == KvFormat::kCompute);
+  const std::string in_config = R"(, "quantization_config": {"quant_method": "modelopt",
+      "quant_algo": "FP8", "kv_cache_quant_algo": )";
+  CHECK(format_of(in_config + R"("fp8"})", file("null")) == KvFormat::kFloat8);
+  CHECK(format_of(in_config + "null}", file(R"("FP8")")) == KvFormat::kCompute);
+}
+
 TEST_CASE("engine config: a quantized checkpoint is kept as it is, but for --quantization none") {
   ModelConfig model = SmallModel();
   model.quantization.method = QuantizationMethod::kGguf;
