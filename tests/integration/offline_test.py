@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """`tandem run-batch` and `tandem complete`: requests that run without a server of the user's."""
 import json
+import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -83,6 +85,26 @@ class RunBatch(unittest.TestCase):
         nothing = self.run_batch()
         self.assertEqual(nothing.returncode, 0, nothing.stderr)
         self.assertEqual(self.output.read_text(), before)
+
+    def test_a_run_that_a_signal_ends_goes_on_where_it_was(self):
+        self.input.write_text("".join(line(f"c{i}", model="m", prompt="Once", max_tokens=200, ignore_eos=True)
+                                      for i in range(40)))
+        command = [pair.bin_dir() / "tandem", "run-batch", "-i", self.input, "-o", self.output, "--model", MODEL,
+                   "--served-model-name", "m", "--max-inflight", "2"]
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with self.subTest(number), tempfile.TemporaryDirectory(prefix="tandem-test-") as folder:
+                self.output.unlink(missing_ok=True)
+                run = subprocess.Popen(command, env={**os.environ, "XDG_RUNTIME_DIR": folder},
+                                       stderr=subprocess.DEVNULL)
+                pair.wait_for(lambda: self.output.exists() and self.results(), "a first result")
+                run.send_signal(number)
+                self.assertEqual(run.wait(pair.LIMIT), 128 + number)
+                self.assertEqual(os.listdir(folder), [])
+                self.assertEqual({r["response"]["status_code"] for r in self.results()}, {200})
+                self.assertLess(len(self.results()), 40)
+        done = self.run_batch()
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual([r["response"]["status_code"] for r in self.results()], [200] * 40)
 
     def test_a_wrong_file_is_refused_before_anything_runs(self):
         self.input.write_text(line("a", model="m", prompt="x") + "no json\n")

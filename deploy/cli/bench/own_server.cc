@@ -64,6 +64,12 @@ class NotifySocket {
   int fd_ = -1;
 };
 
+// As nohup has it; a blocked signal would arrive all the same.
+bool IsIgnored(int signal) {
+  struct sigaction now {};
+  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+}
+
 // The lines of errors, each with the lines without a level that follow it.
 std::string ErrorsOf(const std::string& log) {
   std::string errors;
@@ -136,6 +142,7 @@ Status OwnServer::WatchSignals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
+  if (!IsIgnored(SIGHUP)) sigaddset(&signals, SIGHUP);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC);
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   if (signal_fd_ < 0 || stop_fd_ < 0) return ErrnoError(errno, "signalfd");
@@ -158,6 +165,7 @@ void OwnServer::EndAtSignal() {
   }
   signalfd_siginfo info;
   if (fds[0].revents == 0 || read(signal_fd_, &info, sizeof info) != sizeof info) return;
+  is_ending_ = true;
   StopChild();
   folder_.Remove();
   _exit(kSignalExitBase + static_cast<int>(info.ssi_signo));

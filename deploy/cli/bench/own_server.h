@@ -8,6 +8,7 @@
 
 #include <signal.h>
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <thread>
@@ -31,6 +32,9 @@ class OwnServer {
 
   std::string base_url() const { return "unix:" + folder_.path() + "/http"; }
   std::string LogTail() const;  // its errors; without any its last lines
+  // Whether a signal to this process ends it: what it replies from then on is about that. Any
+  // thread.
+  bool is_ending() const { return is_ending_; }
 
  private:
   explicit OwnServer(RuntimeDirectory folder) : folder_(std::move(folder)) {}
@@ -42,6 +46,7 @@ class OwnServer {
   RuntimeDirectory folder_;
   ChildProcess child_;
   std::thread signal_thread_;
+  std::atomic<bool> is_ending_{false};
   int signal_fd_ = -1;
   int stop_fd_ = -1;  // an eventfd that ends the thread
   sigset_t mask_before_{};

@@ -157,7 +157,8 @@ Status SendAll(const std::vector<BatchRequest>& requests, const BatchConfig& con
     return client->PostBytes(requests[sent[i]].url, requests[sent[i]].body, "");
   };
   plan.may_start = [&](size_t i) { return results->MayStart(sent[i], plan.max_concurrency); };
-  plan.on_reply = [&](size_t i, LoadReply reply) {
+  plan.on_reply = [&](size_t i, LoadReply reply) -> Status {
+    if (server->is_ending()) return UnavailableError("a signal has ended the run");
     return results->Add(sent[i], {reply.status_code, std::move(reply.body)});
   };
   Status status = client->Fetch(plan);
