@@ -447,6 +447,11 @@ int RunEngineCore(const std::vector<std::string>& args) {
   SetThreadName("tandem-engine");  // the main thread's name is the process's
   if (!logging.ok()) std::fprintf(stderr, "%s\n", logging.message().c_str());
   if (!flags.ok()) return Fail(kExitBadFlags, flags.status());
+  // A replay and a packing have nothing to end in order.
+  if (!replay.file.empty() || !pack.out.empty()) {
+    const sigset_t signals = HandledSignals();
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  }
   if (!replay.file.empty()) return RunReplay(replay, args, &startup);
   if (const Status status = Finish(config); !status.ok()) return Fail(kExitBadFlags, status);
   if (!pack.out.empty()) return RunPack(config, pack, &startup);

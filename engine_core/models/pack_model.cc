@@ -1,10 +1,15 @@
 #include "engine_core/models/pack_model.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <cerrno>
 #include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string_view>
 
+#include "common/unique_fd.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/models/vision_tower.h"
 #include "engine_core/weights/gguf_config.h"
@@ -35,13 +40,31 @@ Status SystemError(const std::error_code& error, const std::string& what) {
   return ErrnoError(error.value(), what);
 }
 
-Status MakeFolder(const std::string& path) {
+// In a folder as long as it is written; one that was left with it belongs to nobody.
+constexpr const char* kMark = "model.tandem.unfinished";
+
+void RemoveFiles(const fs::path& folder, std::string_view but) {
   std::error_code error;
-  if (fs::exists(path, error) && !fs::is_empty(path, error)) {
-    return AlreadyExistsError(path + " is there already; packing makes a new folder");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
+    if (entry.path().filename() != but) fs::remove_all(entry.path(), error);
+  }
+}
+
+// An empty folder but for the mark, which is returned, locked.
+StatusOr<UniqueFd> MakeFolder(const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(path, error) && !fs::is_empty(path, error) && !fs::exists(path / kMark, error)) {
+    return AlreadyExistsError(path.string() + " is there already; packing makes a new folder");
   }
   fs::create_directories(path, error);
-  return error ? SystemError(error, path) : OkStatus();
+  if (error) return SystemError(error, path);
+  UniqueFd mark(open((path / kMark).c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!mark) return ErrnoError(errno, (path / kMark).string());
+  if (flock(mark.get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    return AlreadyExistsError(path.string() + " is written by another packing");
+  }
+  RemoveFiles(path, kMark);
+  return mark;
 }
 
 Status CopyFile(const fs::path& from, const fs::path& to) {
@@ -136,14 +159,6 @@ StatusOr<int64_t> PackInto(const PackModelOptions& options, const ModelConfig& c
   return writer->num_bytes();
 }
 
-// What was written before a failure: the folder was empty, or not there.
-void RemoveFiles(const fs::path& folder) {
-  std::error_code error;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder, error)) {
-    fs::remove_all(entry.path(), error);
-  }
-}
-
 }  // namespace
 
 StatusOr<int64_t> PackModel(const PackModelOptions& options, const ModelConfig& config,
@@ -153,10 +168,12 @@ StatusOr<int64_t> PackModel(const PackModelOptions& options, const ModelConfig& 
   }
   ASSIGN_OR_RETURN(std::unique_ptr<Weights> weights,
                    OpenWeights(options.model, options.load_format, config));
-  RETURN_IF_ERROR(MakeFolder(options.out));
+  ASSIGN_OR_RETURN(const UniqueFd mark, MakeFolder(options.out));
   StatusOr<int64_t> bytes = PackInto(options, config, weights.get(), backend);
-  if (!bytes.ok()) RemoveFiles(options.out);
-  return bytes;
+  if (!bytes.ok()) RemoveFiles(options.out, kMark);
+  std::error_code error;
+  fs::remove(fs::path(options.out) / kMark, error);
+  return error ? SystemError(error, options.out) : bytes;
 }
 
 }  // namespace tandem

@@ -4,7 +4,7 @@
 // the model and writes what its loader packs, beside the files that say the rest about it.
 // Thread: main. Failure: a folder that is there already, a full disk, what is wrong with the model;
 // UNIMPLEMENTED: an architecture whose loader reads what it does not pack. The folder is empty
-// then.
+// then. What a process that was ended has left is taken for an empty folder.
 
 #include <cstdint>
 #include <string>

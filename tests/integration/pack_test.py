@@ -1,16 +1,18 @@
 #!/usr/bin/env python3
 """`tandem pack MODEL OUT` and `tandem serve OUT`: the same answers, from a folder without weights to pack."""
+import fcntl
 import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, MODEL, Pair, ROOT, bin_dir
+from pair import LIMIT, MODEL, Pair, ROOT, bin_dir, wait_for
 
 GGUF = ROOT / "tests" / "golden" / "quantized" / "gguf_llama_q4_0" / "model.gguf"
 
@@ -100,6 +102,42 @@ class Refusals(unittest.TestCase):
         code, log = run_program("tandem", "pack", model, self.out)
         self.assertEqual(code, 3, log)
         self.assertEqual(list(self.out.glob("*")), [])
+
+    def test_a_signal_ends_it_and_the_next_one_begins_anew(self):
+        model = self.out.parent / "model"
+        model.mkdir()
+        os.mkfifo(model / "config.json")  # which is read for ever
+        for command in (("tandem", "pack", model, self.out), ("tandem-engine-core", "--replay", model / "config.json")):
+            with self.subTest(command[1]):
+                run = subprocess.Popen([bin_dir() / command[0], *map(str, command[1:])])
+                self.addCleanup(run.kill)
+                with open(wait_for(lambda: self.writer_of(model / "config.json"), "it reads"), "wb"):
+                    run.send_signal(signal.SIGINT)
+                    self.assertEqual(run.wait(LIMIT), -signal.SIGINT)
+        # As a killed one leaves it.
+        self.out.mkdir()
+        for name in ("model.tandem.unfinished", "model.tandem.part", "config.json"):
+            (self.out / name).write_text("a part")
+        pack(self, MODEL)
+        self.assertEqual(json.loads((self.out / "config.json").read_text()),
+                         json.loads((MODEL / "config.json").read_text()))
+        self.assertEqual([path.name for path in self.out.glob("model.tandem*")], ["model.tandem"])
+
+    @staticmethod
+    def writer_of(fifo):
+        """Once a process reads it."""
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:
+            return None
+
+    def test_two_at_once_are_refused(self):
+        self.out.mkdir()
+        with open(self.out / "model.tandem.unfinished", "wb") as mark:
+            fcntl.flock(mark, fcntl.LOCK_EX)
+            code, log = run_program("tandem", "pack", MODEL, self.out)
+        self.assertNotEqual(code, 0)
+        self.assertIn("is written by another packing", log)
 
     def test_damaged_files_are_refused(self):
         pack(self, MODEL)
