@@ -72,7 +72,10 @@ StatusOr<RuntimeDirectory> RuntimeDirectory::Make(const std::string& parent) {
   int error = 0;
   for (int i = 0; i < kTries; ++i) {
     std::string path = parent + "/" + std::string(kRuntimeFolderPrefix) + "XXXXXX";
-    if (mkdtemp(path.data()) == nullptr) return ErrnoError(errno, "make folder " + path);
+    if (mkdtemp(path.data()) == nullptr) {
+      return ErrnoError(errno, "make folder " + path +
+                                   " (XDG_RUNTIME_DIR may name a place where that can be done)");
+    }
     std::optional<UniqueFd> lock = Lock(path);
     if (lock) return RuntimeDirectory(std::move(path), *std::move(lock));
     error = errno;
