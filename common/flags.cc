@@ -164,6 +164,17 @@ std::string ValueText(int64_t value) { return std::to_string(value); }
 std::string ValueText(double value) { return FormatExactly(value); }
 std::string ValueText(const std::string& value) { return value; }
 
+// For CLI11 a value "[a,b]" of a list is two, and "[]" none, so that what follows is taken in its
+// place; with this before it, it is a text.
+constexpr char kPlain = '\x01';
+bool IsBracketed(std::string_view text) { return text.starts_with('[') && text.ends_with(']'); }
+std::string Shielded(const std::string& text) {
+  return IsBracketed(text) ? std::string(1, kPlain) + text : text;
+}
+void Unshield(std::string* text) {
+  if (text->starts_with(kPlain) && IsBracketed(text->substr(1))) text->erase(0, 1);
+}
+
 // Spells arguments as CLI11 knows them: "--a_b" becomes "--a-b", "--no-x" and "--no-x=true"
 // "--x=false", a bare bool "--x=true", "-tp" its long name.
 std::vector<std::string> Normalize(const std::vector<Flag>& flags,
@@ -171,7 +182,7 @@ std::vector<std::string> Normalize(const std::vector<Flag>& flags,
   std::vector<std::string> normal;
   for (const std::string& arg : args) {
     if (arg.size() < 2 || arg[0] != '-' || ParseNumber<double>(arg)) {
-      normal.push_back(arg);
+      normal.push_back(Shielded(arg));
       continue;
     }
     const size_t equals = arg.find('=');
@@ -187,7 +198,7 @@ std::vector<std::string> Normalize(const std::vector<Flag>& flags,
     if (flag->is_bool() && given) {
       text += *given != is_twin ? "=true" : "=false";
     } else if (equals != arg.npos) {
-      text += arg.substr(equals);
+      text += "=" + Shielded(arg.substr(equals + 1));
     }
     normal.push_back(std::move(text));
   }
@@ -459,7 +470,11 @@ StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
   }
   // What is left: bare words, of which the positional row takes the first, and unknown flags.
   std::vector<std::string> bare_words;
-  for (const std::string& extra : app.remaining()) {
+  for (std::vector<std::string>& texts : values) {
+    for (std::string& text : texts) Unshield(&text);
+  }
+  for (std::string& extra : app.remaining()) {
+    Unshield(&extra);
     if (extra.starts_with("-")) return UnknownFlagError(flags, extra);
     bare_words.push_back(extra);
   }

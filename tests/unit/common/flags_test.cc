@@ -52,6 +52,17 @@ TEST_CASE("Flags: values, twins, underscores, human numbers, lists, positional")
   CHECK(c.max_num_seqs == 128);
 }
 
+TEST_CASE("Flags: values in brackets are texts") {
+  using Words = std::vector<std::string>;
+  Config c;
+  REQUIRE(Parse(c, {"--served-model-name", "[]", "--max-num-seqs", "4", "[m]"}).ok());
+  CHECK(c.served == Words{"[]"});
+  CHECK(c.max_num_seqs == 4);
+  CHECK(c.model == "[m]");
+  REQUIRE(Parse(c, {"--served-model-name=[a,b]", "[c]", "[", "]", "[d", "e]"}).ok());
+  CHECK(c.served == Words{"[a,b]", "[c]", "[", "]", "[d", "e]"});
+}
+
 TEST_CASE("Flags: the last of a repeated flag counts, and a bool can have a value") {
   Config c;
   REQUIRE(Parse(c, {"--max-num-seqs", "4", "--max-num-seqs", "1K", "--enable-prefix-caching=false"})
