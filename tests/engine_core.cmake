@@ -43,6 +43,7 @@ module(tests/simulation
        simulation.cc
   DEPS engine_core)
 target_compile_options(tandem_tests_simulation PRIVATE -O2)
+set_target_properties(tandem_tests_simulation PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
 tandem_test(simulation LABEL simulation TIMEOUT 600 SRCS simulation/simulation_test.cc
   DEPS tests/simulation tests/support)
 tandem_test(unit_engine_core LABEL unit
