@@ -24,6 +24,10 @@
 namespace tandem {
 namespace {
 
+// timeout(1) signals its command and then the group of both; others pass on a Ctrl-C that the
+// terminal has sent to all.
+constexpr double kOneEndS = 0.1;
+
 // A terminal that was closed is none.
 bool HasTerminal() {
   const int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY);
@@ -213,24 +217,28 @@ void Supervisor::LookForBeats() {
 }
 
 void Supervisor::OnSignal() {
+  const double now = clock_.Monotonic();
   signalfd_siginfo info;
   while (read(signal_fd_, &info, sizeof info) == sizeof info) {
-    OnSignal(static_cast<int>(info.ssi_signo));
+    OnSignal(static_cast<int>(info.ssi_signo), now);
   }
 }
 
-void Supervisor::OnSignal(int signal) {
+void Supervisor::OnSignal(int signal, double now) {
   const bool is_end = signal == SIGTERM || signal == SIGINT ||
                       (signal == SIGHUP && had_terminal_ && !HasTerminal());
   if (signal == SIGUSR2) {
     BeginReplacement(true, std::nullopt);
   } else if (!is_end) {
     for (const Member* member : Members()) member->child.Signal(signal);
+  } else if (end_asked_at_ && now - *end_asked_at_ < kOneEndS) {
+    LOG_DEBUG << "[shutdown] signal " << signal << ", too";
   } else if (exit_code_) {
     LOG_WARNING << "second signal: killing all processes";
     KillAll();
   } else {
     LOG_INFO << "[shutdown] signal " << signal;
+    end_asked_at_ = now;
     Stop(kExitOk);
   }
 }

@@ -9,7 +9,8 @@
 // - A process that gives no sign of life for hang_s is killed, and so started again; unless a
 //   debugger holds it.
 // - SIGTERM or SIGINT: the frontend is signalled first, so that it can drain; then the engines. A
-//   second signal, or stop_s without an end, kills all. Exit status 0.
+//   second signal that is not sent along with the first, or stop_s without an end, kills all. Exit
+//   status 0.
 // - A swap or a reload (control_socket.h; SIGUSR2 is a reload): a second engine core or frontend is
 //   started and takes over from the first, which then ends by itself. If the second one ends before
 //   that, or its asker does, the first one stays; also if it has loaded its model and the first
@@ -98,7 +99,7 @@ class Supervisor {
   void StartDueMembers();
   int PollTimeoutMs();
   void OnSignal();
-  void OnSignal(int signal);
+  void OnSignal(int signal, double now);
   void OnNotify();
   void OnNotice(Member& member, std::string_view line);
   void OnReady(Member& member);
@@ -141,8 +142,9 @@ class Supervisor {
   int signal_fd_ = -1;
   int notify_fd_ = -1;
   bool ready_ = false;
-  std::optional<int> exit_code_;   // set once stopping
-  std::optional<double> kill_at_;  // then what still runs is killed
+  std::optional<int> exit_code_;        // set once stopping
+  std::optional<double> end_asked_at_;  // by the first signal
+  std::optional<double> kill_at_;       // then what still runs is killed
 };
 
 }  // namespace tandem

@@ -72,6 +72,19 @@ class Signals(unittest.TestCase):
             self.assertEqual(pair.get("/health")[0], 200)
             self.assertEqual(pair.stop(), 0)
 
+    def test_signals_that_are_sent_together_are_one(self):
+        with Pair("--served-model-name", "m", "--shutdown-timeout", LIMIT) as pair:
+            replies = []
+            asking = threading.Thread(target=lambda: replies.append(pair.post("/v1/completions", LONG)))
+            asking.start()
+            wait_for(lambda: pair.total("vllm:num_requests_running") == 1, "it runs")
+            for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
+                pair.process.send_signal(number)
+            asking.join(LIMIT)
+            self.assertEqual(replies[0][0], 200)
+            self.assertEqual(pair.process.wait(LIMIT), 0)
+            self.assertNotIn("second signal", pair.log)
+
     def test_requests_outlive_an_engine_that_is_ended_in_order(self):
         with Server() as server:
             undisturbed = Asking(server, LONG).wait()
