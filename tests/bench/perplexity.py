@@ -54,11 +54,13 @@ def ours(model, text, options, flags):
 
 
 def llamas(model, text_path, num_chunks, options):
+    # Its estimate after each chunk; it may end before its log has the last ones.
     run = subprocess.run([options.llama_perplexity, "-m", model, "-f", text_path, "-c", str(options.context), "-b",
-                          str(options.context), "--chunks", str(num_chunks)], capture_output=True, text=True)
-    found = re.search(r"Final estimate: PPL = ([\d.]+)", run.stdout + run.stderr)
+                          str(options.context), "--chunks", str(num_chunks + 2)], capture_output=True, text=True)
+    found = re.search(rf"\[{num_chunks}\]([\d.]+)", run.stdout + run.stderr)
     if not found:
-        raise SystemExit(f"{options.llama_perplexity} prints no estimate for {model}:\n{run.stderr[-2000:]}")
+        raise SystemExit(f"{options.llama_perplexity} prints no estimate for {num_chunks} chunks of {model}, with a text of "
+                         f"{num_chunks + 2} or more:\n{run.stderr[-2000:]}")
     return float(found[1])
 
 
