@@ -106,7 +106,11 @@ StatusOr<ChildProcess> ChildProcess::Start(const std::vector<std::string>& argv,
   int exec_error = 0;
   const ssize_t got = pid < 0 ? 0 : read(error_pipe[0], &exec_error, sizeof exec_error);
   close(error_pipe[0]);
-  if (pid < 0) return ErrnoError(fork_error, "fork");
+  if (pid < 0) {
+    return ErrnoError(fork_error, fork_error == EAGAIN
+                                      ? "start " + argv[0] + " (no more processes: ulimit -u)"
+                                      : "start " + argv[0]);
+  }
   ChildProcess child;
   child.pid_ = pid;
   child.pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));

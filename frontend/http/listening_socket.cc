@@ -100,7 +100,8 @@ StatusOr<ListeningSocket> BindUnix(const std::string& path) {
   socket.fd = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.fd) return ErrnoError(errno, "socket");
   const int fd = socket.fd.get();
-  if (::bind(fd, name, sizeof address) != 0 && errno == EADDRINUSE) {
+  if (::bind(fd, name, sizeof address) != 0) {
+    if (errno != EADDRINUSE) return ErrnoError(errno, "--uds " + path);
     // Only a socket is ever removed, since connecting to a plain file is refused as well.
     struct stat info {};
     if (::lstat(path.c_str(), &info) != 0 || !S_ISSOCK(info.st_mode)) {
@@ -111,9 +112,7 @@ StatusOr<ListeningSocket> BindUnix(const std::string& path) {
       return AlreadyExistsError("cannot listen on " + path + ": another server uses it");
     }
     ::unlink(path.c_str());
-    if (::bind(fd, name, sizeof address) != 0) return ErrnoError(errno, "bind " + path);
-  } else if (::access(path.c_str(), F_OK) != 0) {
-    return ErrnoError(errno, "bind " + path);
+    if (::bind(fd, name, sizeof address) != 0) return ErrnoError(errno, "--uds " + path);
   }
   socket.path = path;
   return socket;

@@ -229,6 +229,18 @@ TEST_CASE("a server on a UNIX socket replaces a dead one and refuses a live one"
   CHECK(third.address() == "unix:" + path);
 }
 
+TEST_CASE("UNIX socket: where none can be made the system's own reason is given") {
+  const std::string path = "/sys/socket";  // a file system without sockets
+  Shard shard(0);
+  ServerOptions options;
+  options.uds = path;
+  options.error = [](std::string_view, int, std::string_view) { return Response(); };
+  HttpServer server(std::move(options), Router(Routes()), {&shard});
+  const Status refused = server.Listen();
+  CHECK_THAT(refused.message(), Catch::Matchers::StartsWith("--uds /sys/socket: "));
+  CHECK_THAT(refused.message(), !Catch::Matchers::Contains("No such file"));
+}
+
 TEST_CASE("UNIX socket: a path that is not a socket is refused and not removed") {
   const TempFolder folder;
   const std::string path = folder.PathOf("precious");
