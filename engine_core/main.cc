@@ -50,6 +50,7 @@
 #include "engine_core/tokenizer_hash.h"
 #include "engine_core/watchdog.h"
 #include "engine_core/workers/cpu_bind.h"
+#include "pooling/pooler_config.h"
 #include "proto_msgpack/kv_event_publisher.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -332,12 +333,21 @@ OtherRanksAdapters AdaptersOf(WorkerProcesses* workers) {
           .drop = [workers](AdapterId id) { workers->DropAdapter(id); }};
 }
 
+// What is wrong with the files has another status than what is wrong with the flags.
+Status CheckPoolerFiles(const EngineConfig& config) {
+  return ReadPoolerConfig(config.model, {config.runner, config.convert, ""}, config.hf_overrides)
+      .status();
+}
+
 int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* clock) {
   Mailbox<EngineEvent> events;
   std::unique_ptr<EngineFlight> flight;
   SignalThread signals(&events);
   const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model, config.hf_overrides);
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
+  if (const Status files = CheckPoolerFiles(config); !files.ok()) {
+    return Fail(kExitBadModel, files);
+  }
   StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
   if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
   if (const Status bound = BindOwnRank(config); !bound.ok()) return Fail(kExitBadFlags, bound);
@@ -416,6 +426,9 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
 int CheckConfig(const EngineConfig& config) {
   const StatusOr<ModelConfig> model = ReadModelConfig(config.model, config.hf_overrides);
   if (!model.ok()) return Fail(kExitBadModel, model.status());
+  if (const Status files = CheckPoolerFiles(config); !files.ok()) {
+    return Fail(kExitBadModel, files);
+  }
   const StatusOr<EngineSetup> setup = MakeSetup(config, *model);
   if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
   const auto cpus = ParseCpuBind(config.cpu_bind, RankCountsOf(config).num_ranks());

@@ -5,14 +5,17 @@ import base64
 import json
 import os
 import pathlib
+import shutil
 import signal
 import struct
+import subprocess
 import sys
+import tempfile
 import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, ROOT, Pair, wait_for
+from pair import LIMIT, ROOT, Pair, bin_dir, wait_for
 
 GOLDENS = pathlib.Path(os.environ.get("TANDEM_GOLDENS") or ROOT / "tests" / "golden") / "embedding"
 FLAGS = ("--served-model-name", "m", "--dtype", "float32", "--kv-cache-memory-bytes", str(8 << 20))
@@ -304,6 +307,18 @@ class Generators(unittest.TestCase):
             for item in json.loads(reply)["data"]:
                 self.assertAlmostEqual(sum(number * number for number in item["embedding"]), 1, delta=1e-4)
             self.refuse(server, "/v1/embeddings", 400, "The model does not support Matryoshka", input="a", dimensions=8)
+
+    def test_files_that_are_wrong_are_the_models_whichever_process_finds_it(self):
+        with tempfile.TemporaryDirectory(prefix="tandem-test-") as folder:
+            model = shutil.copytree(GOLDENS / "qwen3_embedding", pathlib.Path(folder) / "m")
+            for path in (model, model / "modules.json"):
+                path.chmod(0o755)
+            (model / "modules.json").write_text("[5]")
+            for program in ("tandem-frontend", "tandem-engine-core"):
+                done = subprocess.run([bin_dir() / program, model, "--handshake-address", f"ipc://{folder}/h"],
+                                      capture_output=True, text=True, timeout=LIMIT)
+                self.assertEqual(done.returncode, 3, done.stderr)
+                self.assertIn("modules.json must be a list of objects", done.stdout + done.stderr)
 
     def test_what_is_not_built_is_refused_by_name(self):
         for flags in (("--device", "cuda"), ("--tensor-parallel-size", "2"), ("--enable-prompt-embeds",)):
