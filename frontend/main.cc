@@ -50,6 +50,7 @@
 #include "frontend/tracing/request_trace.h"
 #include "frontend/tracing/span_exporter.h"
 #include "frontend/watchdog.h"
+#include "pooling/ignored_keys.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -132,6 +133,9 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
                                      config.override_generation_config, config.hf_overrides));
   ASSIGN_OR_RETURN(input.pooling,
                    ReadPoolerConfig(config.model, config.pooling, config.hf_overrides));
+  if (input.pooling) {
+    for (const std::string& line : IgnoredPoolingKeys(config.model)) LOG_WARNING << line;
+  }
   input.has_score_template = input.pooling && !config.chat_template.empty();
   ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(config.tokenizer));
   input.model = config.model;
