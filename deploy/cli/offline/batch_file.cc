@@ -98,6 +98,8 @@ std::string RefusalOf(const BatchRequest& request, const BatchReply& reply, cons
 // The error of a failed reply: the API's object, or a text.
 Json ErrorOf(const BatchReply& reply, Json body) {
   if (body.is_object()) return body;
+  if (reply.status_code == kOk)
+    return "The response is not JSON, which the output file consists of";
   return "HTTP " + std::to_string(reply.status_code) + " " + reply.body;
 }
 

@@ -91,7 +91,7 @@ TEST_CASE("A response that is no JSON is an error, and its line is JSON") {
   const BatchRequest request{"a", "/v1/completions", "{}", ""};
   const Json line = Json::parse(BatchOutputLine(request, {200, "data: {}"}));
   CHECK(line["response"]["body"].is_null());
-  CHECK(line["error"] == "HTTP 200 data: {}");
+  CHECK(line["error"] == "The response is not JSON, which the output file consists of");
 }
 
 TEST_CASE("Lines of results have vLLM's form") {
