@@ -17,28 +17,9 @@
 // Sources: HF's Qwen3NextForCausalLM, Qwen3_5ForCausalLM, Mamba2ForCausalLM,
 // FalconH1ForCausalLM, JambaForCausalLM, Lfm2ForCausalLM.
 
-#include "engine_core/models/adapter_weights.h"
-#include "engine_core/models/layers.h"
+#include "engine_core/models/recurrent_layer.h"
 
 namespace tandem {
-
-struct RecurrentLayer {
-  // kDelta: [C + V, H]; kChannelDelta: [C + 2 value_dim, H]; kScan: [V + C + heads, H];
-  // kSelective: [2 V, H]; kShortConv: [3 H, H]
-  LinearLayer in;
-  LinearLayer gates;              // kDelta: [2 value heads, H], b then a; kChannelDelta: b alone
-  LinearLayer decay, gate;        // kChannelDelta: [V, value_dim] each
-  LinearLayer select, step;       // kSelective: [step_rank + 2 state_dim, V], [V, step_rank]
-  OwnedTensor conv, conv_bias;    // [kernel, C] f32, [C]; empty view: no bias
-  OwnedTensor a_log, dt_bias, d;  // [heads], dt_bias of kChannelDelta: [V]; d: of scans
-  OwnedTensor a;                  // kSelective: [state_dim, V], -exp of what is stored
-  OwnedTensor dt_norm, b_norm, c_norm;  // kSelective: [step_rank], [state_dim] twice
-  OwnedTensor norm;                     // of deltas: [value_dim]; kScan: [V], or empty
-  LinearLayer out;                      // [H, V]
-};
-
-// Names below `prefix`, such as "model.layers.3.linear_attn".
-StatusOr<RecurrentLayer> LoadRecurrentLayer(const LoadContext& context, const std::string& prefix);
 
 class RecurrentMixer {
  public:
