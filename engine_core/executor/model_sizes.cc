@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/strings.h"
 #include "engine_core/models/rank_share.h"
+#include "engine_core/models/recurrent_share.h"
 
 namespace tandem {
 namespace {
@@ -119,7 +120,7 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
           .format = format,
           .is_latent = config.latent.kv_rank > 0,
           .layers = std::move(layers),
-          .state_size = config.recurrent.state_size()};
+          .state_size = RecurrentShareOf(config.recurrent, place.share).own.state_size()};
 }
 
 int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, bool is_device) {

@@ -17,9 +17,10 @@ StatusOr<std::unique_ptr<RankRunner>> RankRunner::Create(std::unique_ptr<Backend
       KvSpecOf(config, limits.block_size, 0, options.kv_format, group->place());
   std::unique_ptr<RankRunner> runner(new RankRunner(std::move(backend), std::move(model), spec,
                                                     ModelLimitsOf(limits).max_logits_rows, group));
+  AttentionShape shape = AttentionShapeOf(config, group->place().share);
+  if (spec.num_with_state(spec.num_layers) > 0) shape.state_block_size = spec.block_size;
   ASSIGN_OR_RETURN(runner->plan_, runner->backend_->MakeAttentionPlan(
-                                      AttentionShapeOf(config, group->place().share),
-                                      limits.max_num_batched_tokens, limits.max_num_seqs));
+                                      shape, limits.max_num_batched_tokens, limits.max_num_seqs));
   if (runner->device().memory_is_host()) return runner;
   const int64_t tokens = limits.max_num_batched_tokens, seqs = limits.max_num_seqs;
   ASSIGN_OR_RETURN(

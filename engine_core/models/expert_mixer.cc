@@ -72,8 +72,7 @@ StatusOr<ExpertMixer> ExpertMixer::Create(const LoadContext& context, const MoeS
     ASSIGN_OR_RETURN(mixer.gate_up_, device.Allocate(act, {pairs, shape.has_gate ? 2 * own : own}));
   }
   if (shape.latent_size > 0) {
-    CHECK_EQ(context.share.size, 1) << "models with such experts have recurrent layers";
-    ASSIGN_OR_RETURN(mixer.latent_, device.Allocate(act, {tokens, hidden}));
+    ASSIGN_OR_RETURN(mixer.latent_, context.AllocateShared(act, {tokens, hidden}));
     for (OwnedTensor* sums : {&mixer.zeros_, &mixer.sums_}) {
       ASSIGN_OR_RETURN(*sums, device.Allocate(context.backend.residual_dtype(), {tokens, hidden}));
     }
@@ -119,11 +118,17 @@ void ExpertMixer::Run(const MoeLayer& layer, const Tensor& residual, const Tenso
   if (shape_.latent_size == 0) return Mix(layer, residual, normed, router_input, adapters);
   const Tensor latent = latent_.view().Rows(0, normed.rows());
   const Tensor sums = sums_.view().Rows(0, normed.rows());
-  MultiplyBy(layer.to_latent, latent, normed, LinearEpilogue::kStore, adapters, ops_);
+  const Tensor part = split_.Part(latent);
+  MultiplyBy(layer.to_latent, part, normed, LinearEpilogue::kStore, adapters, ops_);
+  split_.Gather(latent, part);
   ops_->Convert(sums, zeros_.view().Rows(0, normed.rows()));
   Mix(layer, sums, latent, router_input, adapters);
-  ops_->Convert(latent, sums);
-  MultiplyBy(layer.from_latent, residual, latent, LinearEpilogue::kAddResidual, adapters, ops_);
+  // All ranks have read the latent before they met in the mixture.
+  const Tensor own = split_.Own(latent);
+  ops_->Convert(own, split_.Own(sums));
+  split_.Gather(latent, own);
+  MultiplyBy(layer.from_latent, split_.Own(residual), latent, LinearEpilogue::kAddResidual,
+             adapters, ops_);
 }
 
 void ExpertMixer::Mix(const MoeLayer& layer, const Tensor& residual, const Tensor& x,

@@ -104,8 +104,8 @@ class ExpertMixer {
   OwnedTensor activated_;   // [T * K, I] act, shared unless experts are split
   OwnedTensor results_;     // [T * K, H] act, shared: what comes out where experts are split
   OwnedTensor own_chosen_;  // [E] i32, likewise
-  // With a latent: what goes into the experts [T, latent size] act, and sums that begin with zeros
-  // [T, latent size] res.
+  // With a latent: what goes into the experts [T, latent size] act, shared, and sums that begin
+  // with zeros [T, latent size] res.
   OwnedTensor latent_, zeros_, sums_;
 };
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/check.h"
+#include "engine_core/models/recurrent_share.h"
 
 namespace tandem {
 
@@ -20,9 +21,8 @@ Slice RankShare::OfAbout(int64_t n) const {
 Status CheckRanks(const ModelConfig& config, const RankSizes& sizes) {
   const int tensor_parallel_size = sizes.tensor_parallel_size;
   const std::string flag = "--tensor-parallel-size " + std::to_string(tensor_parallel_size);
-  if (tensor_parallel_size > 1 && config.recurrent.num_layers() > 0) {
-    return InvalidArgumentError(flag + ": is not built for models with recurrent layers, which " +
-                                config.architecture + " has");
+  if (config.recurrent.num_layers() > 0) {
+    RETURN_IF_ERROR(CheckRecurrentRanks(config.recurrent, tensor_parallel_size, flag));
   }
   if (config.is_uneven() && (tensor_parallel_size > 1 || sizes.pipeline_parallel_size > 1)) {
     return InvalidArgumentError(
@@ -45,6 +45,7 @@ Status CheckRanks(const ModelConfig& config, const RankSizes& sizes) {
   } else if (!config.mixture_layers.empty()) {
     RETURN_IF_ERROR(check_divides("moe_intermediate_size", config.moe_intermediate_size));
   }
+  RETURN_IF_ERROR(check_divides("moe_latent_size", config.moe_latent_size));
   RETURN_IF_ERROR(
       check_divides("shared experts, whose size is their sum", config.shared_intermediate_size));
   if (RankShare{tensor_parallel_size - 1, tensor_parallel_size}.OfAbout(config.vocab_size).count <

@@ -1,73 +1,54 @@
 #include "engine_core/models/recurrent_layer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <functional>
+#include <numeric>
+#include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "engine_core/models/load_packed.h"
+#include "engine_core/models/recurrent_share.h"
 
 namespace tandem {
 namespace {
 
 using Blocks = std::vector<StoredMatrix>;
 
-// Rows [first, first + count) of each of `num_groups` equal groups of a module's rows.
+using Runs = std::vector<Slice>;
+
+const LinearOptions kExact = {.format = WeightFormat::kCompute};
+const LinearOptions kUnadapted = {.format = WeightFormat::kCompute,
+                                  .adapted_as = AdaptedAs::kNothing};
+
+int64_t NumIn(const Runs& runs) {
+  return std::accumulate(runs.begin(), runs.end(), int64_t{0},
+                         [](int64_t sum, const Slice& run) { return sum + run.count; });
+}
+
+// Rows of a module. Those that follow the last block's are part of it.
+void AddRows(const std::string& name, int64_t rows, int64_t columns, Slice part, Blocks* blocks) {
+  StoredMatrix* last = blocks->empty() ? nullptr : &blocks->back();
+  if (last != nullptr && last->name == name && last->row_slice->end() == part.begin) {
+    last->row_slice->count += part.count;
+    return;
+  }
+  blocks->push_back({.name = name, .rows = rows, .columns = columns, .row_slice = part});
+}
+
+void AddRuns(const std::string& name, int64_t rows, int64_t columns, const Runs& runs, int64_t by,
+             Blocks* blocks) {
+  for (const Slice& run : runs) AddRows(name, rows, columns, run.Shifted(by), blocks);
+}
+
+// Rows `part` of some of the equal groups of a module's rows.
 void AddOfGroups(const std::string& name, int64_t rows, int64_t columns, int64_t num_groups,
-                 Slice part, Blocks* blocks) {
-  for (int64_t g = 0; g < num_groups; ++g) {
-    blocks->push_back({.name = name,
-                       .rows = rows,
-                       .columns = columns,
-                       .row_slice = part.Shifted(rows / num_groups * g)});
+                 Slice groups, Slice part, Blocks* blocks) {
+  for (int64_t g = groups.begin; g < groups.end(); ++g) {
+    AddRows(name, rows, columns, part.Shifted(rows / num_groups * g), blocks);
   }
-}
-
-// Qwen3-Next has q, k, v and z side by side for each key head; they are sorted here.
-Blocks DeltaBlocks(const LoadContext& context, const std::string& prefix) {
-  const RecurrentConfig& shape = context.config.recurrent;
-  const int64_t hidden = context.config.hidden_size, keys = shape.key_dim;
-  const int64_t values = shape.value_size() / shape.num_key_heads;  // of a key head
-  const std::string merged = prefix + ".in_proj_qkvz";
-  Blocks blocks;
-  if (!context.weights.Has(merged + ".weight")) {
-    blocks.push_back(
-        {.name = prefix + ".in_proj_qkv", .rows = shape.channels(), .columns = hidden});
-    blocks.push_back(
-        {.name = prefix + ".in_proj_z", .rows = shape.value_size(), .columns = hidden});
-    return blocks;
-  }
-  const int64_t rows = shape.channels() + shape.value_size();
-  int64_t first = 0;
-  for (const int64_t count : {keys, keys, values, values}) {
-    AddOfGroups(merged, rows, hidden, shape.num_key_heads, {first, count}, &blocks);
-    first += count;
-  }
-  return blocks;
-}
-
-Blocks DeltaGateBlocks(const LoadContext& context, const std::string& prefix) {
-  const RecurrentConfig& shape = context.config.recurrent;
-  const int64_t hidden = context.config.hidden_size, heads = shape.num_value_heads;
-  const std::string merged = prefix + ".in_proj_ba";
-  Blocks blocks;
-  if (!context.weights.Has(merged + ".weight")) {
-    const int64_t of_turn = heads / shape.num_turns();
-    for (int64_t first = 0; first < heads; first += of_turn) {
-      for (const char* name : {".in_proj_b", ".in_proj_a"}) {
-        blocks.push_back({.name = prefix + name,
-                          .rows = heads,
-                          .columns = hidden,
-                          .row_slice = Slice{first, of_turn}});
-      }
-    }
-    return blocks;
-  }
-  const int64_t own = heads / shape.num_key_heads;
-  AddOfGroups(merged, 2 * heads, hidden, shape.num_key_heads, {0, own}, &blocks);
-  AddOfGroups(merged, 2 * heads, hidden, shape.num_key_heads, {own, own}, &blocks);
-  return blocks;
 }
 
 // What channel c of the convolution is multiplied by.
@@ -76,167 +57,292 @@ float ScaleOfChannel(const RecurrentConfig& shape, int64_t c) {
   return static_cast<float>(shape.in_scales[c < x ? 1 : c < x + b ? 2 : 3]);
 }
 
-// Convolutions stored as [channels, 1, kernel] side by side, as [kernel, all channels]. Scales of
-// what goes in are put into them.
-StatusOr<OwnedTensor> LoadTaps(const LoadContext& context, const std::vector<std::string>& names) {
-  const RecurrentConfig& shape = context.config.recurrent;
-  const int64_t all = shape.channels(), kernel = shape.kernel;
-  const int64_t channels = all / static_cast<int64_t>(names.size());  // of each
-  return LoadNumbers(context, names[0], kernel, all, [&](float* taps) -> Status {
-    std::vector<float> own(static_cast<size_t>(kernel));
-    for (int64_t c = 0; c < all; ++c) {
-      const std::string& name = names[static_cast<size_t>(c / channels)];
-      ASSIGN_OR_RETURN(const WeightTensor tensor,
-                       context.weights.GetFromStack(name, c % channels, channels, 1, kernel));
-      ConvertTensor(Tensor(own.data(), DType::kF32, {1, kernel}), tensor.view());
-      const float scale = ScaleOfChannel(shape, c);
-      for (int64_t j = 0; j < kernel; ++j) {
-        taps[j * all + c] = scale * own[static_cast<size_t>(j)];
+using ReadAll = std::function<Status(const std::string& name, std::span<float> out)>;
+
+// One layer's, of one rank.
+class LayerLoader {
+ public:
+  LayerLoader(const LoadContext& context, const std::string& prefix)
+      : context_(context),
+        prefix_(prefix),
+        shape_(context.config.recurrent),
+        share_(RecurrentShareOf(shape_, context.share)),
+        hidden_(context.config.hidden_size) {}
+
+  StatusOr<RecurrentLayer> LoadDelta();
+  StatusOr<RecurrentLayer> LoadChannelDelta();
+  StatusOr<RecurrentLayer> LoadScan();
+  StatusOr<RecurrentLayer> LoadSelective();
+  StatusOr<RecurrentLayer> LoadShortConv();
+
+ private:
+  std::string Name(const char* name) const { return prefix_ + name; }
+  Blocks DeltaBlocks() const;
+  Blocks DeltaGateBlocks() const;
+  // Some rows of one module.
+  StatusOr<LinearLayer> LoadSome(const char* name, int64_t rows, int64_t columns, const Runs& runs,
+                                 const LinearOptions& options = {}) const;
+  // The projection back.
+  StatusOr<LinearLayer> LoadOut(const char* name, int64_t columns) const {
+    return LoadRows(context_, Name(name), hidden_, columns, /*has_bias=*/false);
+  }
+  // Some numbers of a vector of `size`.
+  StatusOr<OwnedTensor> LoadSome(const char* name, int64_t size, const Runs& runs) const;
+  StatusOr<OwnedTensor> LoadSome(const char* name, int64_t size, const Runs& runs,
+                                 const ReadAll& read) const;
+  // The same, where a file may have it as float32 of another shape, such as [1, 1, n, 1].
+  StatusOr<OwnedTensor> LoadFlat(const char* name, int64_t size, const Runs& runs) const;
+  // Convolutions stored as [channels, 1, kernel] side by side, as [kernel, own channels]. Scales
+  // of what goes in are put into them.
+  StatusOr<OwnedTensor> LoadTaps(const std::vector<std::string>& names) const;
+  Status LoadConv(const char* name, RecurrentLayer* layer) const;
+  // A_log [V, state_dim] as how fast each number decays, turned.
+  StatusOr<OwnedTensor> LoadDecays(const char* name) const;
+
+  const LoadContext& context_;
+  const std::string& prefix_;
+  const RecurrentConfig& shape_;
+  const RecurrentShare share_;
+  const int64_t hidden_;
+};
+
+// Qwen3-Next has q, k, v and z side by side for each key head; they are sorted here.
+Blocks LayerLoader::DeltaBlocks() const {
+  const std::string merged = Name(".in_proj_qkvz");
+  Blocks blocks;
+  if (!context_.weights.Has(merged + ".weight")) {
+    AddRuns(Name(".in_proj_qkv"), shape_.channels(), hidden_, share_.channels, 0, &blocks);
+    AddRuns(Name(".in_proj_z"), shape_.value_size(), hidden_, share_.values, 0, &blocks);
+    return blocks;
+  }
+  const int64_t rows = shape_.channels() + shape_.value_size(), num_keys = shape_.num_key_heads;
+  const int64_t keys = shape_.key_dim, values = shape_.value_size() / num_keys;  // of a key head
+  int64_t first = 0;
+  for (const int64_t count : {keys, keys, values, values}) {
+    AddOfGroups(merged, rows, hidden_, num_keys, context_.share.Of(num_keys), {first, count},
+                &blocks);
+    first += count;
+  }
+  return blocks;
+}
+
+Blocks LayerLoader::DeltaGateBlocks() const {
+  const int64_t heads = shape_.num_value_heads, num_keys = shape_.num_key_heads;
+  const std::string merged = Name(".in_proj_ba");
+  Blocks blocks;
+  if (!context_.weights.Has(merged + ".weight")) {
+    for (const Slice& of_turn : share_.heads) {
+      AddRows(Name(".in_proj_b"), heads, hidden_, of_turn, &blocks);
+      AddRows(Name(".in_proj_a"), heads, hidden_, of_turn, &blocks);
+    }
+    return blocks;
+  }
+  const int64_t of_key = heads / num_keys;
+  for (const int64_t first : {int64_t{0}, of_key}) {
+    AddOfGroups(merged, 2 * heads, hidden_, num_keys, context_.share.Of(num_keys), {first, of_key},
+                &blocks);
+  }
+  return blocks;
+}
+
+StatusOr<LinearLayer> LayerLoader::LoadSome(const char* name, int64_t rows, int64_t columns,
+                                            const Runs& runs, const LinearOptions& options) const {
+  Blocks blocks;
+  AddRuns(Name(name), rows, columns, runs, 0, &blocks);
+  return LoadLinear(context_, blocks, options);
+}
+
+StatusOr<OwnedTensor> LayerLoader::LoadSome(const char* name, int64_t size,
+                                            const Runs& runs) const {
+  return LoadSome(name, size, runs, [&](const std::string& stored, std::span<float> out) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor tensor, context_.weights.Get(stored, 0, size));
+    ConvertTensor(Tensor(out.data(), DType::kF32, {size}), tensor.view());
+    return OkStatus();
+  });
+}
+
+StatusOr<OwnedTensor> LayerLoader::LoadSome(const char* name, int64_t size, const Runs& runs,
+                                            const ReadAll& read) const {
+  const std::string full = Name(name);
+  return LoadNumbers(context_, full, 0, NumIn(runs), [&](float* out) -> Status {
+    std::vector<float> all(static_cast<size_t>(size));
+    RETURN_IF_ERROR(read(full, all));
+    for (const Slice& run : runs) out = std::copy_n(all.begin() + run.begin, run.count, out);
+    return OkStatus();
+  });
+}
+
+StatusOr<OwnedTensor> LayerLoader::LoadFlat(const char* name, int64_t size,
+                                            const Runs& runs) const {
+  const StatusOr<StoredTensor> stored = context_.weights.GetStored(Name(name));
+  if (!stored.ok() || stored->dtype() != "F32" || stored->num_elements() != size) {
+    return LoadSome(name, size, runs);
+  }
+  return LoadSome(name, size, runs, [&](const std::string&, std::span<float> out) -> Status {
+    std::memcpy(out.data(), stored->bytes().data(), out.size_bytes());
+    return OkStatus();
+  });
+}
+
+StatusOr<OwnedTensor> LayerLoader::LoadTaps(const std::vector<std::string>& names) const {
+  const int64_t kernel = shape_.kernel, num_own = NumIn(share_.channels);
+  const int64_t of_name = shape_.channels() / static_cast<int64_t>(names.size());
+  return LoadNumbers(context_, names[0], kernel, num_own, [&](float* taps) -> Status {
+    std::vector<float> stored(static_cast<size_t>(kernel));
+    int64_t own = 0;
+    for (const Slice& run : share_.channels) {
+      for (int64_t c = run.begin; c < run.end(); ++c, ++own) {
+        const std::string& name = names[static_cast<size_t>(c / of_name)];
+        ASSIGN_OR_RETURN(const WeightTensor tensor,
+                         context_.weights.GetFromStack(name, c % of_name, of_name, 1, kernel));
+        ConvertTensor(Tensor(stored.data(), DType::kF32, {1, kernel}), tensor.view());
+        const float scale = ScaleOfChannel(shape_, c);
+        for (int64_t j = 0; j < kernel; ++j) {
+          taps[j * num_own + own] = scale * stored[static_cast<size_t>(j)];
+        }
       }
     }
     return OkStatus();
   });
 }
 
-Status LoadHeads(const LoadContext& context, const std::string& prefix, RecurrentLayer* layer) {
-  const RecurrentConfig& shape = context.config.recurrent;
-  const int64_t heads = shape.num_value_heads;
-  ASSIGN_OR_RETURN(layer->a_log, LoadVector(context, prefix + ".A_log", heads));
-  ASSIGN_OR_RETURN(layer->dt_bias, LoadVector(context, prefix + ".dt_bias", heads));
-  const bool is_scan = shape.kind == RecurrentKind::kScan;
-  if (shape.has_norm) {
-    ASSIGN_OR_RETURN(layer->norm, LoadVector(context, prefix + ".norm.weight",
-                                             is_scan ? shape.value_size() : shape.value_dim));
-  }
-  if (is_scan) {
-    ASSIGN_OR_RETURN(layer->d, LoadVector(context, prefix + ".D", heads));
-  }
+Status LayerLoader::LoadConv(const char* name, RecurrentLayer* layer) const {
+  ASSIGN_OR_RETURN(layer->conv, LoadTaps({Name(name) + ".weight"}));
+  if (!shape_.has_conv_bias) return OkStatus();
+  const std::string bias = std::string(name) + ".bias";
+  ASSIGN_OR_RETURN(layer->conv_bias, LoadSome(bias.c_str(), shape_.channels(), share_.channels));
   return OkStatus();
 }
 
-// A vector of float32 that a file has in another shape of as many numbers, such as [1, 1, n, 1].
-StatusOr<OwnedTensor> LoadFlat(const LoadContext& context, const std::string& name, int64_t size) {
-  return LoadNumbers(context, name, 0, size, [&](float* out) -> Status {
-    const StatusOr<StoredTensor> stored = context.weights.GetStored(name);
-    if (stored.ok() && stored->dtype() == "F32" && stored->num_elements() == size) {
-      std::memcpy(out, stored->bytes().data(), static_cast<size_t>(size) * sizeof(float));
-      return OkStatus();
-    }
-    ASSIGN_OR_RETURN(const WeightTensor tensor, context.weights.Get(name, 0, size));
-    ConvertTensor(Tensor(out, DType::kF32, {size}), tensor.view());
-    return OkStatus();
-  });
-}
-
-// Kimi Linear's layers, whose names are those of attention.
-StatusOr<RecurrentLayer> LoadChannelDelta(const LoadContext& context, const std::string& prefix) {
-  const RecurrentConfig& shape = context.config.recurrent;
-  const int64_t hidden = context.config.hidden_size, values = shape.value_size();
-  const auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
-    return StoredMatrix{.name = prefix + name, .rows = rows, .columns = columns};
-  };
-  const StoredMatrix in[] = {matrix(".q_proj", values, hidden), matrix(".k_proj", values, hidden),
-                             matrix(".v_proj", values, hidden),
-                             matrix(".f_a_proj", shape.value_dim, hidden),
-                             matrix(".g_a_proj", shape.value_dim, hidden)};
-  const StoredMatrix b[] = {matrix(".b_proj", shape.num_value_heads, hidden)};
-  const StoredMatrix decay[] = {matrix(".f_b_proj", values, shape.value_dim)};
-  const StoredMatrix gate[] = {matrix(".g_b_proj", values, shape.value_dim)};
-  const StoredMatrix out[] = {matrix(".o_proj", hidden, values)};
-  const LinearOptions unadapted = {.format = WeightFormat::kCompute,
-                                   .adapted_as = AdaptedAs::kNothing};
-  RecurrentLayer layer;
-  ASSIGN_OR_RETURN(layer.in, LoadLinear(context, in));
-  ASSIGN_OR_RETURN(layer.gates, LoadLinear(context, b, {.format = WeightFormat::kCompute}));
-  ASSIGN_OR_RETURN(layer.decay, LoadLinear(context, decay, unadapted));
-  ASSIGN_OR_RETURN(layer.gate, LoadLinear(context, gate, unadapted));
-  ASSIGN_OR_RETURN(layer.conv,
-                   LoadTaps(context, {prefix + ".q_conv1d.weight", prefix + ".k_conv1d.weight",
-                                      prefix + ".v_conv1d.weight"}));
-  ASSIGN_OR_RETURN(layer.a_log, LoadFlat(context, prefix + ".A_log", shape.num_value_heads));
-  ASSIGN_OR_RETURN(layer.dt_bias, LoadFlat(context, prefix + ".dt_bias", values));
-  ASSIGN_OR_RETURN(layer.norm, LoadVector(context, prefix + ".o_norm.weight", shape.value_dim));
-  ASSIGN_OR_RETURN(layer.out, LoadLinear(context, out));
-  return layer;
-}
-
-// A_log [V, state_dim] as how fast each number decays, turned.
-StatusOr<OwnedTensor> LoadDecays(const LoadContext& context, const std::string& name) {
-  const int64_t channels = context.config.recurrent.value_size();
-  const int64_t states = context.config.recurrent.key_dim;
-  return LoadNumbers(context, name, states, channels, [&](float* decays) -> Status {
-    ASSIGN_OR_RETURN(const WeightTensor stored, context.weights.Get(name, channels, states));
+StatusOr<OwnedTensor> LayerLoader::LoadDecays(const char* name) const {
+  const int64_t channels = shape_.value_size(), states = shape_.key_dim;
+  const Slice own = share_.values[0];
+  return LoadNumbers(context_, Name(name), states, own.count, [&](float* decays) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor stored, context_.weights.Get(Name(name), channels, states));
     std::vector<float> row(static_cast<size_t>(states));
-    for (int64_t c = 0; c < channels; ++c) {
-      ConvertTensor(Tensor(row.data(), DType::kF32, {1, states}), stored.view().Rows(c, 1));
+    for (int64_t c = 0; c < own.count; ++c) {
+      ConvertTensor(Tensor(row.data(), DType::kF32, {1, states}),
+                    stored.view().Rows(own.begin + c, 1));
       for (int64_t n = 0; n < states; ++n) {
-        decays[n * channels + c] = -std::exp(row[static_cast<size_t>(n)]);
+        decays[n * own.count + c] = -std::exp(row[static_cast<size_t>(n)]);
       }
     }
     return OkStatus();
   });
 }
 
-// Jamba's layers.
-StatusOr<RecurrentLayer> LoadSelective(const LoadContext& context, const std::string& prefix) {
-  const RecurrentConfig& shape = context.config.recurrent;
-  const int64_t hidden = context.config.hidden_size, inner = shape.value_size();
-  const int64_t rank = shape.step_rank, states = shape.key_dim;
-  const auto load = [&](const char* name, int64_t rows, int64_t columns,
-                        const LinearOptions& options = {}) {
-    const StoredMatrix block[] = {{.name = prefix + name, .rows = rows, .columns = columns}};
-    return LoadLinear(context, block, options);
-  };
-  const LinearOptions unadapted = {.format = WeightFormat::kCompute,
-                                   .adapted_as = AdaptedAs::kNothing};
+StatusOr<RecurrentLayer> LayerLoader::LoadDelta() {
+  const int64_t heads = shape_.num_value_heads;
   RecurrentLayer layer;
-  ASSIGN_OR_RETURN(layer.in, load(".in_proj", 2 * inner, hidden));
-  ASSIGN_OR_RETURN(layer.select, load(".x_proj", rank + 2 * states, inner, unadapted));
-  ASSIGN_OR_RETURN(layer.step, load(".dt_proj", inner, rank, unadapted));
-  ASSIGN_OR_RETURN(layer.dt_bias, LoadVector(context, prefix + ".dt_proj.bias", inner));
-  ASSIGN_OR_RETURN(layer.dt_norm, LoadVector(context, prefix + ".dt_layernorm.weight", rank));
-  ASSIGN_OR_RETURN(layer.b_norm, LoadVector(context, prefix + ".b_layernorm.weight", states));
-  ASSIGN_OR_RETURN(layer.c_norm, LoadVector(context, prefix + ".c_layernorm.weight", states));
-  ASSIGN_OR_RETURN(layer.conv, LoadTaps(context, {prefix + ".conv1d.weight"}));
-  if (shape.has_conv_bias) {
-    ASSIGN_OR_RETURN(layer.conv_bias, LoadVector(context, prefix + ".conv1d.bias", inner));
+  ASSIGN_OR_RETURN(layer.in, LoadLinear(context_, DeltaBlocks()));
+  ASSIGN_OR_RETURN(layer.gates, LoadLinear(context_, DeltaGateBlocks(), kExact));
+  RETURN_IF_ERROR(LoadConv(".conv1d", &layer));
+  ASSIGN_OR_RETURN(layer.a_log, LoadSome(".A_log", heads, share_.heads));
+  ASSIGN_OR_RETURN(layer.dt_bias, LoadSome(".dt_bias", heads, share_.heads));
+  ASSIGN_OR_RETURN(layer.norm, LoadVector(context_, Name(".norm.weight"), shape_.value_dim));
+  ASSIGN_OR_RETURN(layer.out, LoadOut(".out_proj", shape_.value_size()));
+  return layer;
+}
+
+// Kimi Linear's layers, whose names are those of attention.
+StatusOr<RecurrentLayer> LayerLoader::LoadChannelDelta() {
+  const int64_t values = shape_.value_size(), dim = shape_.value_dim;
+  const int64_t heads = shape_.num_value_heads;
+  Blocks in;
+  for (const char* name : {".q_proj", ".k_proj", ".v_proj"}) {
+    AddRuns(Name(name), values, hidden_, share_.values, 0, &in);
   }
-  ASSIGN_OR_RETURN(layer.a, LoadDecays(context, prefix + ".A_log"));
-  ASSIGN_OR_RETURN(layer.d, LoadVector(context, prefix + ".D", inner));
-  ASSIGN_OR_RETURN(layer.out, load(".out_proj", hidden, inner));
+  for (const char* name : {".f_a_proj", ".g_a_proj"}) {
+    AddRows(Name(name), dim, hidden_, {0, dim}, &in);
+  }
+  RecurrentLayer layer;
+  ASSIGN_OR_RETURN(layer.in, LoadLinear(context_, in));
+  ASSIGN_OR_RETURN(layer.gates, LoadSome(".b_proj", heads, hidden_, share_.heads, kExact));
+  ASSIGN_OR_RETURN(layer.decay, LoadSome(".f_b_proj", values, dim, share_.values, kUnadapted));
+  ASSIGN_OR_RETURN(layer.gate, LoadSome(".g_b_proj", values, dim, share_.values, kUnadapted));
+  ASSIGN_OR_RETURN(layer.conv, LoadTaps({Name(".q_conv1d.weight"), Name(".k_conv1d.weight"),
+                                         Name(".v_conv1d.weight")}));
+  ASSIGN_OR_RETURN(layer.a_log, LoadFlat(".A_log", heads, share_.heads));
+  ASSIGN_OR_RETURN(layer.dt_bias, LoadFlat(".dt_bias", values, share_.values));
+  ASSIGN_OR_RETURN(layer.norm, LoadVector(context_, Name(".o_norm.weight"), dim));
+  ASSIGN_OR_RETURN(layer.out, LoadOut(".o_proj", values));
+  return layer;
+}
+
+StatusOr<RecurrentLayer> LayerLoader::LoadScan() {
+  const int64_t values = shape_.value_size(), channels = shape_.channels();
+  const int64_t heads = shape_.num_value_heads, rows = values + channels + heads;
+  Blocks in;
+  AddRuns(Name(".in_proj"), rows, hidden_, share_.values, 0, &in);
+  AddRuns(Name(".in_proj"), rows, hidden_, share_.channels, values, &in);
+  AddRuns(Name(".in_proj"), rows, hidden_, share_.heads, values + channels, &in);
+  RecurrentLayer layer;
+  ASSIGN_OR_RETURN(layer.in, LoadLinear(context_, in));
+  RETURN_IF_ERROR(LoadConv(".conv1d", &layer));
+  ASSIGN_OR_RETURN(layer.a_log, LoadSome(".A_log", heads, share_.heads));
+  ASSIGN_OR_RETURN(layer.dt_bias, LoadSome(".dt_bias", heads, share_.heads));
+  ASSIGN_OR_RETURN(layer.d, LoadSome(".D", heads, share_.heads));
+  if (shape_.has_norm) {
+    const Runs all = {{0, values}};
+    ASSIGN_OR_RETURN(layer.norm,
+                     LoadSome(".norm.weight", values, share_.norms_across ? all : share_.values));
+  }
+  ASSIGN_OR_RETURN(layer.out, LoadOut(".out_proj", values));
+  return layer;
+}
+
+// Jamba's layers. The steps, B and C are made from all channels, by each rank.
+StatusOr<RecurrentLayer> LayerLoader::LoadSelective() {
+  const int64_t inner = shape_.value_size(), rank = shape_.step_rank, states = shape_.key_dim;
+  Blocks in;
+  AddRuns(Name(".in_proj"), 2 * inner, hidden_, share_.channels, 0, &in);
+  AddRuns(Name(".in_proj"), 2 * inner, hidden_, share_.values, inner, &in);
+  RecurrentLayer layer;
+  ASSIGN_OR_RETURN(layer.in, LoadLinear(context_, in));
+  ASSIGN_OR_RETURN(layer.select, LoadSome(".x_proj", rank + 2 * states, inner,
+                                          {{0, rank + 2 * states}}, kUnadapted));
+  ASSIGN_OR_RETURN(layer.step, LoadSome(".dt_proj", inner, rank, share_.values, kUnadapted));
+  ASSIGN_OR_RETURN(layer.dt_bias, LoadSome(".dt_proj.bias", inner, share_.values));
+  ASSIGN_OR_RETURN(layer.dt_norm, LoadVector(context_, Name(".dt_layernorm.weight"), rank));
+  ASSIGN_OR_RETURN(layer.b_norm, LoadVector(context_, Name(".b_layernorm.weight"), states));
+  ASSIGN_OR_RETURN(layer.c_norm, LoadVector(context_, Name(".c_layernorm.weight"), states));
+  RETURN_IF_ERROR(LoadConv(".conv1d", &layer));
+  ASSIGN_OR_RETURN(layer.a, LoadDecays(".A_log"));
+  ASSIGN_OR_RETURN(layer.d, LoadSome(".D", inner, share_.values));
+  ASSIGN_OR_RETURN(layer.out, LoadOut(".out_proj", inner));
+  return layer;
+}
+
+StatusOr<RecurrentLayer> LayerLoader::LoadShortConv() {
+  Blocks in;
+  for (int64_t part = 0; part < 3; ++part) {
+    AddRuns(Name(".in_proj"), 3 * hidden_, hidden_, share_.channels, part * hidden_, &in);
+  }
+  RecurrentLayer layer;
+  ASSIGN_OR_RETURN(layer.in, LoadLinear(context_, in));
+  RETURN_IF_ERROR(LoadConv(".conv", &layer));
+  ASSIGN_OR_RETURN(layer.out, LoadOut(".out_proj", hidden_));
   return layer;
 }
 
 }  // namespace
 
 StatusOr<RecurrentLayer> LoadRecurrentLayer(const LoadContext& context, const std::string& prefix) {
-  const RecurrentConfig& shape = context.config.recurrent;
-  const int64_t hidden = context.config.hidden_size;
-  const bool is_conv = shape.kind == RecurrentKind::kShortConv;
-  if (shape.kind == RecurrentKind::kChannelDelta) return LoadChannelDelta(context, prefix);
-  if (shape.kind == RecurrentKind::kSelective) return LoadSelective(context, prefix);
-  RecurrentLayer layer;
-  if (shape.kind == RecurrentKind::kDelta) {
-    ASSIGN_OR_RETURN(layer.in, LoadLinear(context, DeltaBlocks(context, prefix)));
-    ASSIGN_OR_RETURN(layer.gates, LoadLinear(context, DeltaGateBlocks(context, prefix),
-                                             {.format = WeightFormat::kCompute}));
-  } else {
-    const int64_t rows =
-        is_conv ? 3 * hidden : shape.value_size() + shape.channels() + shape.num_value_heads;
-    const StoredMatrix in[] = {{.name = prefix + ".in_proj", .rows = rows, .columns = hidden}};
-    ASSIGN_OR_RETURN(layer.in, LoadLinear(context, in));
+  LayerLoader loader(context, prefix);
+  switch (context.config.recurrent.kind) {
+    case RecurrentKind::kDelta:
+      return loader.LoadDelta();
+    case RecurrentKind::kChannelDelta:
+      return loader.LoadChannelDelta();
+    case RecurrentKind::kScan:
+      return loader.LoadScan();
+    case RecurrentKind::kSelective:
+      return loader.LoadSelective();
+    case RecurrentKind::kShortConv:
+    case RecurrentKind::kNone:
+      break;
   }
-  const std::string conv = prefix + (is_conv ? ".conv" : ".conv1d");
-  ASSIGN_OR_RETURN(layer.conv, LoadTaps(context, {conv + ".weight"}));
-  if (shape.has_conv_bias) {
-    ASSIGN_OR_RETURN(layer.conv_bias, LoadVector(context, conv + ".bias", shape.channels()));
-  }
-  if (!is_conv) RETURN_IF_ERROR(LoadHeads(context, prefix, &layer));
-  const StoredMatrix out[] = {{.name = prefix + ".out_proj",
-                               .rows = hidden,
-                               .columns = is_conv ? hidden : shape.value_size()}};
-  ASSIGN_OR_RETURN(layer.out, LoadLinear(context, out));
-  return layer;
+  return loader.LoadShortConv();
 }
 
 }  // namespace tandem

@@ -12,11 +12,14 @@
 //   kShortConv:    B, C, x = in(x); out(C conv(B x))
 //
 // The state of a sequence lies in its cache blocks (kernels/recurrence.h), so nothing of it is
-// here. One rank. Thread: engine loop. Owns: the buffers of a step, which all layers of a stage
-// share. Shapes: T tokens, H hidden, C channels of the convolution, V numbers of all value heads.
+// here. Where ranks share a layer, each has some heads (recurrent_share.h); what they make is
+// gathered before the projection back, before the norm where its groups are on several ranks, and
+// with kSelective what the convolution makes, too, before select. Thread: engine loop. Owns: the
+// buffers of a step, which all layers of a stage share. Shapes: T tokens, as recurrent_layer.h.
 // Sources: HF's Qwen3NextForCausalLM, Qwen3_5ForCausalLM, Mamba2ForCausalLM,
 // FalconH1ForCausalLM, JambaForCausalLM, Lfm2ForCausalLM.
 
+#include "engine_core/models/rank_split.h"
 #include "engine_core/models/recurrent_layer.h"
 
 namespace tandem {
@@ -28,36 +31,48 @@ class RecurrentMixer {
   // Room for what layer.in and layer.gates make of a step.  [T, .] act and f32.
   Tensor In(int64_t num_tokens) const { return in_.view().Rows(0, num_tokens); }
   Tensor Gates(int64_t num_tokens) const {
-    const int64_t columns = shape_.kind == RecurrentKind::kDelta ? 2 : 1;
-    return gates_.view().Rows(0, num_tokens).Columns(0, columns * shape_.num_value_heads);
+    const int64_t columns = own_.kind == RecurrentKind::kDelta ? 2 : 1;
+    return gates_.view().Rows(0, num_tokens).Columns(0, columns * own_.num_value_heads);
   }
-  // What layer.out is to multiply.  [T, V] act.
+  // What layer.out is to multiply.  [T, all V] act.
   Tensor Run(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
 
  private:
   explicit RecurrentMixer(const LoadContext& context);
+  Status AllocateDelta(const LoadContext& context);
+  Status AllocateScan(const LoadContext& context);
+  Status AllocateSelective(const LoadContext& context);
+
   Tensor RunDelta(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
                   const AttentionPlan& plan);
-  // The delta rule of the value heads of one turn (RecurrentConfig::num_turns).
-  void RunTurn(const RecurrentLayer& layer, int64_t turn, const Tensor& values,
-               const Tensor& convolved, const LayerKv& kv, const AttentionPlan& plan);
+  // The delta rule of the value heads of one turn (RecurrentConfig::num_turns), and their norm.
+  void RunTurn(const RecurrentLayer& layer, int64_t turn, const Tensor& convolved,
+               const Tensor& gate, const LayerKv& kv, const AttentionPlan& plan);
   Tensor RunScan(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
                  const AttentionPlan& plan);
   Tensor RunSelective(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
                       const AttentionPlan& plan);
-  // kScan: values = out_scale norm(values) silu(gate), as the config orders them.
-  void GateScan(const RecurrentLayer& layer, const Tensor& values, const Tensor& gate);
+  // kScan: out_scale norm(values) silu(gate), as the config orders them, of the rank's `own`
+  // columns of values, which are not gathered yet.
+  Tensor GateScan(const RecurrentLayer& layer, const Tensor& values, const Tensor& own,
+                  const Tensor& gate);
+  // The norm of groups that are on several ranks.
+  Tensor NormAcross(const Tensor& values, const Tensor& own, const Tensor& gate,
+                    const GatedNormOptions& options);
   Tensor RunShortConv(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
                       const AttentionPlan& plan);
 
   Ops* ops_;
-  RecurrentConfig shape_;
+  RankSplit split_;
+  RecurrentConfig all_, own_;  // of all ranks, of this one
+  bool norms_across_;
   float norm_epsilon_;
   OwnedTensor in_, gates_;  // gates_ of kSelective: the steps [T, V] f32
   OwnedTensor selected_;    // [T, step_rank + 2 state_dim] act, kSelective
-  OwnedTensor convolved_;   // [T, C] act
-  OwnedTensor values_;      // [T, V] act
-  OwnedTensor gate_;        // [T, V] act, kChannelDelta
+  OwnedTensor convolved_;   // [T, C] act; kSelective: [T, all V], shared
+  OwnedTensor values_;      // [T, all V] act, shared
+  OwnedTensor gate_;        // kChannelDelta: [T, V] act; with norms_across_ [T, all V], shared
+  OwnedTensor normed_;      // [T, all V] act, with norms_across_
 };
 
 }  // namespace tandem

@@ -325,9 +325,9 @@ constexpr ArchitectureRow kArchitectures[] = {
       .required = R"({"use_bias": false, "hidden_act": "silu"})",
       .defaults = R"({"layer_norm_epsilon": 1e-5, "num_heads": 128, "head_dim": 64,
                       "state_size": 128, "n_groups": 8})",
-      // There is no attention and no MLP.
-      .overrides = R"({"num_attention_heads": 1, "num_key_value_heads": 1,
-                       "intermediate_size": 2, "layer_types": null})"}},
+      // There is no attention and no MLP; these can be split as the rest.
+      .overrides = R"({"num_attention_heads": 8, "num_key_value_heads": 8,
+                       "intermediate_size": 8, "layer_types": null})"}},
     {"MiniMaxM2ForCausalLM",
      LoadMiniMaxM2,
      {.mixtures = MixtureLayers::kAll,

@@ -32,8 +32,9 @@ EngineDriverOptions OnDevices(int num_devices, DType dtype, bool uses_peers = tr
 TEST_CASE("emulated ranks: greedy text of the golden models over two devices") {
   const RankDevices devices;
   if (!devices.are_at_least(2)) return;
-  for (const char* model : {"llama_plain", "gemma2", "gpt2", "mixtral", "olmo2",
-                            "phi3_partial_rotary", "qwen2", "qwen3", "deepseek_v2", "qwen3_moe"}) {
+  for (const char* model :
+       {"llama_plain", "gemma2", "gpt2", "mixtral", "olmo2", "phi3_partial_rotary", "qwen2",
+        "qwen3", "deepseek_v2", "qwen3_moe", "lfm2", "qwen3_5_text"}) {
     CheckGreedyText(OnDevices(2, DType::kF32), kModels + model);
   }
   CheckGreedyText(OnDevices(2, DType::kBf16), kModels + "llama_plain");
@@ -42,7 +43,7 @@ TEST_CASE("emulated ranks: greedy text of the golden models over two devices") {
 TEST_CASE("emulated ranks: all exchanges by NCCL") {
   const RankDevices devices;
   if (!devices.are_at_least(2)) return;
-  for (const char* model : {"gemma2", "mixtral", "olmo2", "phi3_partial_rotary"}) {
+  for (const char* model : {"gemma2", "mixtral", "olmo2", "phi3_partial_rotary", "qwen3_5_text"}) {
     CheckGreedyText(OnDevices(2, DType::kF32, /*uses_peers=*/false), kModels + model);
   }
 }
@@ -61,7 +62,8 @@ TEST_CASE("emulated ranks: greedy text of the larger set's models over two devic
   const RankDevices devices;
   if (!devices.are_at_least(2)) return;
   for (const char* model : {"cohere2", "falcon", "glm4_moe", "gpt_neox", "gpt_oss", "llama4_text",
-                            "olmo3", "opt", "phi", "phimoe", "starcoder2"}) {
+                            "olmo3", "opt", "phi", "phimoe", "starcoder2", "granitemoehybrid",
+                            "jamba", "kimi_linear", "mamba2", "nemotron_h", "qwen3_next"}) {
     CheckGreedyText(OnDevices(2, DType::kF32), *goldens + "/models2/" + model);
   }
 }
@@ -110,7 +112,7 @@ Load RunLoad(const std::string& model, int num_devices, std::vector<int64_t> gra
 TEST_CASE("emulated ranks: captured and overlapping steps give the tokens of one device") {
   const RankDevices devices;
   if (!devices.are_at_least(2)) return;
-  for (const char* model : {"qwen3", "mixtral"}) {
+  for (const char* model : {"qwen3", "mixtral", "qwen3_5_text"}) {
     CAPTURE(model);
     const Load one = RunLoad(model, 1, {});
     const Load eager = RunLoad(model, 2, {});

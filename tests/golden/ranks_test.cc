@@ -12,7 +12,9 @@
 #include "engine_core/speculation/speculative_config.h"
 #include "tests/support/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/files/temp_folder.h"
 #include "tests/support/golden_logits.h"
+#include "tests/support/state_models.h"
 
 #include <catch2/catch.hpp>
 
@@ -91,10 +93,6 @@ std::string NameOf(const std::string& folder) { return folder.substr(folder.rfin
 
 bool IsMixture(const std::string& folder) { return ReadModelConfig(folder)->num_experts > 0; }
 
-bool IsRecurrent(const std::string& folder) {
-  return ReadModelConfig(folder)->recurrent.num_layers() > 0;
-}
-
 int64_t EndOfTensors(EngineDriver& engine) {
   return engine.group() == nullptr ? 0 : engine.group()->communicator()->end();
 }
@@ -112,7 +110,6 @@ void CheckSplits(const EngineDriverOptions& base, const std::vector<Split>& spli
     const std::vector<Transcript> expected = RunAllPrompts(folder, goldens, base, {});
     for (const Split& split : splits) {
       if (split.splits_experts && !is_mixture) continue;
-      if (split.ranks.tensor > 1 && IsRecurrent(folder)) continue;  // not built
       // Three heads, say.
       if (!CheckRanks(*config, {.tensor_parallel_size = split.ranks.tensor,
                                 .pipeline_parallel_size = split.ranks.pipeline,
@@ -144,7 +141,6 @@ TEST_CASE("ranks: all models have the same bits in 2 stages, and with 2 ranks in
 TEST_CASE("ranks: all models have the same bits after a sleep as before it, however often") {
   for (const Split& split : {Split{}, kTwoSharesOfExperts, kBoth}) {
     for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
-      if (split.ranks.tensor > 1 && IsRecurrent(folder)) continue;
       const json goldens = ReadGoldens(folder);
       EngineDriverOptions options;
       options.dtype = DType::kBf16;
@@ -186,7 +182,8 @@ TEST_CASE("ranks: more ranks than key-value heads hold copies of them") {
   EngineDriverOptions options;
   options.dtype = DType::kBf16;
   CheckSplits(options, {kFourShares, kFourSharesOfExperts},
-              {"llama_plain", "olmo2", "gemma2", "gpt2", "qwen3_moe", "deepseek_v2"});
+              {"llama_plain", "olmo2", "gemma2", "gpt2", "qwen3_moe", "deepseek_v2", "kimi_linear",
+               "mamba2", "nemotron_h"});
 }
 
 TEST_CASE("ranks: integer weights and an int8 KV cache, which are quantized by rows, as well") {
@@ -197,7 +194,8 @@ TEST_CASE("ranks: integer weights and an int8 KV cache, which are quantized by r
     options.formats = WeightFormatsOf(quantization);
     options.kv_format = KvFormat::kInt8;
     CheckSplits(options, {kTwoShares},
-                {"llama_plain", "gpt2", "phi3_partial_rotary", "mixtral", "deepseek_v2"});
+                {"llama_plain", "gpt2", "phi3_partial_rotary", "mixtral", "deepseek_v2", "lfm2",
+                 "qwen3_5_text"});
   }
 }
 
@@ -236,10 +234,47 @@ TEST_CASE("ranks: checkpoints that come quantized, and GGUF files") {
   CHECK(num_models > 10);
 }
 
+// Scans with a norm whose groups are on several ranks, beside attention, and Mamba's, with made up
+// weights; a delta rule whose key heads take turns, as in GGUF files.
+TEST_CASE("ranks: states of kinds that no recorded model of the smaller set has") {
+  json prompts = {{"n_greedy", 8}, {"prompts", json::array()}};
+  for (int index = 0; index < 4; ++index) {
+    json ids = json::array();
+    for (int i = 0; i < 3 + 19 * index; ++i) ids.push_back(3 + (37 * i + 11 * index) % 500);
+    prompts["prompts"].push_back({{"index", index}, {"prompt_ids", ids}});
+  }
+  std::vector<std::string> configs;
+  for (const std::string_view model : kStateModels) configs.push_back(ConfigOfStateModel(model));
+  for (const char* takes_turns : {"false", "true"}) {
+    configs.push_back(ConfigOfStateModel(
+        std::string(R"("architectures": ["Qwen3_5ForCausalLM"], "num_hidden_layers": 2,
+            "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 4,
+            "linear_num_value_heads": 8, "linear_key_head_dim": 32, "linear_value_head_dim": 16,
+            "linear_key_heads_take_turns": )") +
+        takes_turns));
+  }
+  for (const std::string& config : configs) {
+    CAPTURE(config);
+    const TempFolder folder;
+    folder.Write("config.json", config);
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      const auto weights = MakeDummyWeights(31);
+      EngineDriverOptions options;
+      options.dtype = dtype;
+      options.weights = weights.get();
+      const std::vector<Transcript> expected = RunAllPrompts(folder.path(), prompts, options, {});
+      for (const Split& split : {kTwoShares, kFourShares, kBoth}) {
+        CAPTURE(split.ranks.tensor, split.ranks.pipeline);
+        CheckSame(expected, RunAllPrompts(folder.path(), prompts, options, split));
+      }
+    }
+  }
+}
+
 TEST_CASE("ranks: the reference backend") {
   EngineDriverOptions options;
   options.reference_backend = true;
-  CheckSplits(options, {kBoth}, {"llama_tied", "olmo2", "qwen3_moe"});
+  CheckSplits(options, {kBoth}, {"llama_tied", "olmo2", "qwen3_moe", "qwen3_5_text"});
 }
 
 // It is whole on the engine core's rank.

@@ -288,6 +288,26 @@ TEST_CASE("batch invariance: sparse attention with ranks that share layers, and 
   FAIL("there is no such case");
 }
 
+TEST_CASE("batch invariance: states of heads that ranks share, and in stages") {
+  constexpr int32_t kTight = kMaxModelLen / 32 + 4;
+  Seen seen;
+  const EngineDriverOptions delta = BaseOptions("qwen3_5_text", DType::kBf16, false);
+  seen.Add(RunSeeds(delta, 1900, 2, kTight, {.tensor = 2}));
+  seen.Add(RunSeeds(delta, 1910, 1, kTight, {.tensor = 2, .pipeline = 2}));
+  seen.Add(RunSeeds(BaseOptions("lfm2", DType::kBf16, false), 1920, 2, kTight, {.tensor = 2}));
+  const auto weights = MakeDummyWeights(41);
+  for (const std::string_view model : kStateModels) {
+    CAPTURE(model);
+    const TempFolder folder;
+    folder.Write("config.json", ConfigOfStateModel(model));
+    EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
+    options.model_dir = folder.path();
+    options.weights = weights.get();
+    seen.Add(RunSeeds(options, 1930, 1, kTight, {.tensor = 2}));
+  }
+  seen.Check();
+}
+
 // With made-up weights. Windows in the layers 0, 2 and 4.
 EngineDriverOptions UnevenOptions(Weights* weights, DType dtype, const std::string& more_keys) {
   EngineDriverOptions options = BaseOptions("llama_plain", dtype, false);

@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "engine_core/models/recurrent_share.h"
+
 #include <catch2/catch.hpp>
 
 namespace tandem {
@@ -118,6 +120,89 @@ TEST_CASE(
              Contains("--tensor-parallel-size 2") && Contains("differ in their heads"));
   CHECK_THAT(refusal({.pipeline_parallel_size = 2}),
              Contains("--pipeline-parallel-size 2") && Contains("differ in their heads"));
+}
+
+// A layer of two key heads, each with two value heads.
+RecurrentConfig DeltaHeads() {
+  RecurrentConfig config;
+  config.kind = RecurrentKind::kDelta;
+  config.layers = {true};
+  config.kernel = 4;
+  config.num_key_heads = 2;
+  config.num_value_heads = 4;
+  config.key_dim = 16;
+  config.value_dim = 8;
+  return config;
+}
+
+TEST_CASE("recurrent share: value heads go with their key heads, whichever way they are counted") {
+  using Runs = std::vector<Slice>;
+  RecurrentConfig config = DeltaHeads();
+  const RankShare second = {.rank = 1, .size = 2};
+  const RecurrentShare runs = RecurrentShareOf(config, second);
+  CHECK(runs.own.num_key_heads == 1);
+  CHECK(runs.own.num_value_heads == 2);
+  CHECK(runs.heads == Runs{{2, 2}});
+  CHECK(runs.values == Runs{{16, 16}});
+  CHECK(runs.channels == Runs{{16, 16}, {32 + 16, 16}, {64 + 16, 16}});
+  CHECK(runs.own.channels() == 48);
+  CHECK(2 * runs.own.state_size() == config.state_size());
+
+  config.key_heads_take_turns = true;
+  const RecurrentShare turns = RecurrentShareOf(config, second);
+  CHECK(turns.own.num_turns() == 2);
+  CHECK(turns.heads == Runs{{1, 1}, {3, 1}});
+  CHECK(turns.values == Runs{{8, 8}, {24, 8}});
+  CHECK(turns.channels == Runs{{16, 16}, {48, 16}, {64 + 8, 8}, {64 + 24, 8}});
+}
+
+TEST_CASE("recurrent share: groups of a scan are cut, or copied where ranks outnumber them") {
+  using Runs = std::vector<Slice>;
+  RecurrentConfig config;
+  config.kind = RecurrentKind::kScan;
+  config.layers = {true};
+  config.kernel = 4;
+  config.num_key_heads = config.num_value_heads = 8;
+  config.key_dim = 16;
+  config.value_dim = 4;
+  config.num_groups = 2;
+  const RecurrentShare half = RecurrentShareOf(config, {.rank = 1, .size = 2});
+  CHECK(half.channels == Runs{{16, 16}, {32 + 16, 16}, {64 + 16, 16}});
+  CHECK(half.own.num_groups == 1);
+  CHECK_FALSE(half.norms_across);
+
+  const RecurrentShare quarter = RecurrentShareOf(config, {.rank = 2, .size = 4});
+  CHECK(quarter.heads == Runs{{4, 2}});
+  CHECK(quarter.channels == Runs{{16, 8}, {32 + 16, 16}, {64 + 16, 16}});
+  CHECK(quarter.own.num_groups == 1);
+  CHECK(quarter.norms_across);
+  config.has_norm = false;
+  CHECK_FALSE(RecurrentShareOf(config, {.rank = 2, .size = 4}).norms_across);
+}
+
+TEST_CASE("recurrent share: heads and groups that ranks cannot share are refused by name") {
+  using Catch::Matchers::Contains;
+  ModelConfig config;
+  config.num_layers = 1;
+  config.num_heads = config.num_kv_heads = 12;
+  config.hidden_size = 48;
+  config.intermediate_size = 96;
+  config.vocab_size = 512;
+  config.recurrent = DeltaHeads();
+  const auto refusal = [&](int ranks) {
+    return CheckRanks(config, {.tensor_parallel_size = ranks}).message();
+  };
+  CHECK(refusal(2).empty());
+  CHECK_THAT(refusal(4),
+             Contains("--tensor-parallel-size 4") && Contains("linear_num_key_heads, which is 2"));
+  config.recurrent.kind = RecurrentKind::kScan;
+  config.recurrent.num_key_heads = config.recurrent.num_value_heads = 12;
+  config.recurrent.num_groups = 3;
+  CHECK(refusal(3).empty());
+  CHECK(refusal(6).empty());
+  CHECK_THAT(refusal(2), Contains("number of groups in recurrent layers") && Contains("3"));
+  config.recurrent.num_groups = 1;
+  CHECK(refusal(4).empty());
 }
 
 }  // namespace
