@@ -1,15 +1,13 @@
 #include "deploy/cli/bench/bench_tune.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "common/clock.h"
 #include "common/flags.h"
+#include "common/log.h"
 #include "common/strings.h"
 #include "deploy/cli/bench/bench_figures.h"
 #include "deploy/cli/bench/command_run.h"
@@ -19,6 +17,7 @@
 #include "deploy/cli/bench/text_table.h"
 #include "deploy/cli/bench/write_file.h"
 #include "deploy/cli/child_process.h"
+#include "deploy/cli/runtime_directory.h"
 
 namespace tandem {
 namespace {
@@ -344,17 +343,15 @@ int RunBenchTune(const std::vector<std::string>& args) {
   if (*parsed == FlagOutcome::kHelpShown) return 0;
   StatusOr<TunePlan> plan = MakePlan(options);
   if (!plan.ok()) return Refuse(plan.status(), kBadCommandLine);
-  std::error_code error;
-  std::string folder =
-      (std::filesystem::temp_directory_path(error) / "tandem-tune-XXXXXX").string();
-  if (mkdtemp(folder.data()) == nullptr) {
-    return Refuse(UnavailableError("cannot make a folder like " + folder), kFailed);
+  if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {
+    return Refuse(status, kBadCommandLine);
   }
+  const StatusOr<RuntimeDirectory> folder = RuntimeDirectory::Make();
+  if (!folder.ok()) return Refuse(folder.status(), kFailed);
 
   const StopSignals stop_signals;
-  const Status status = Tune(options, &*plan, folder).Run();
+  const Status status = Tune(options, &*plan, folder->path()).Run();
   const bool found = Report(options, *plan);
-  std::filesystem::remove_all(folder, error);
   if (!options.output_json.empty()) {
     const Status saved = WriteFile(options.output_json, ResultJson(options, *plan));
     if (!saved.ok()) return Refuse(saved, kFailed);

@@ -26,7 +26,7 @@ constexpr std::string_view kHealthRequest =
     "GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
 
 std::atomic<int> num_stop_signals{0};  // lock-free, so a signal handler may count in it
-struct sigaction old_int, old_term;
+struct sigaction old_int, old_term, old_hup;
 
 void OnStopSignal(int) { num_stop_signals.fetch_add(1, std::memory_order_relaxed); }
 
@@ -122,11 +122,15 @@ StopSignals::StopSignals() {
   action.sa_handler = OnStopSignal;
   sigaction(SIGINT, &action, &old_int);
   sigaction(SIGTERM, &action, &old_term);
+  sigaction(SIGHUP, &action, &old_hup);
+  // As nohup has it.
+  if (old_hup.sa_handler == SIG_IGN) sigaction(SIGHUP, &old_hup, nullptr);
 }
 
 StopSignals::~StopSignals() {
   sigaction(SIGINT, &old_int, nullptr);
   sigaction(SIGTERM, &old_term, nullptr);
+  sigaction(SIGHUP, &old_hup, nullptr);
   num_stop_signals = 0;
 }
 

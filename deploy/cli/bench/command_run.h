@@ -2,8 +2,8 @@
 
 // Programs that a sweep or a search runs: benches run to their end, servers are always ended with
 // all their processes. Thread: main (children die with the thread that started them). Errors:
-// CANCELLED after SIGINT or SIGTERM, DEADLINE_EXCEEDED, UNAVAILABLE for a program that failed, with
-// the end of its log. Times are seconds.
+// CANCELLED after one of those signals, DEADLINE_EXCEEDED, UNAVAILABLE for a program that failed,
+// with the end of its log. Times are seconds.
 
 #include <memory>
 #include <string>
@@ -14,8 +14,8 @@
 
 namespace tandem {
 
-// While an instance exists, SIGINT and SIGTERM only set a flag that all waits here check. One at a
-// time.
+// While an instance exists, SIGINT, SIGTERM and SIGHUP only set a flag that all waits here check.
+// One at a time.
 class StopSignals {
  public:
   StopSignals();

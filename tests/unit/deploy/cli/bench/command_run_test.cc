@@ -48,13 +48,18 @@ TEST_CASE("A command that runs too long ends with all its processes") {
 }
 
 TEST_CASE("A signal interrupts a wait") {
+  signal(SIGHUP, SIG_DFL);  // it may be ignored here, and would stay so
   const TempFolder folder;
-  const StopSignals signals;
-  CHECK_FALSE(StopSignals::Seen());
-  const std::string script = "kill -INT " + std::to_string(getpid()) + "; sleep 1000";
-  CHECK(RunCommand({"sh", "-c", script}, folder.PathOf("log"), kLongSeconds).code() ==
-        StatusCode::kCancelled);
-  CHECK(StopSignals::Seen());
+  for (const char* name : {"INT", "TERM", "HUP"}) {
+    CAPTURE(name);
+    const StopSignals signals;
+    CHECK_FALSE(StopSignals::Seen());
+    const std::string script =
+        std::string("kill -") + name + " " + std::to_string(getpid()) + "; sleep 1000";
+    CHECK(RunCommand({"sh", "-c", script}, folder.PathOf("log"), kLongSeconds).code() ==
+          StatusCode::kCancelled);
+    CHECK(StopSignals::Seen());
+  }
 }
 
 TEST_CASE("A server that ends before it is ready, and impossible URLs") {
