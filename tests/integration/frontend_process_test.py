@@ -107,6 +107,14 @@ class Hangs(unittest.TestCase):
             wait_for(lambda: server.get("/health")[0] == 200, "it is healthy again")
 
 
+def idle_connection(address):
+    """One that has had a response: a drain closes it at once, a new one may still send its first request."""
+    connection = http.client.HTTPConnection(*address, timeout=LIMIT)
+    connection.request("GET", "/version")
+    connection.getresponse().read()
+    return connection.sock
+
+
 class Activation(unittest.TestCase):
     def serve(self, listener, folder, *flags):
         return subprocess.Popen(
@@ -135,7 +143,7 @@ class Activation(unittest.TestCase):
             frontend = self.serve(listener, folder, "--shutdown-timeout", "600")
             try:
                 with socket.create_connection(listener.getsockname(), LIMIT) as asking, \
-                        socket.create_connection(listener.getsockname(), LIMIT) as idle:
+                        idle_connection(listener.getsockname()) as idle:
                     # Its body has not arrived, so the drain waits for it.
                     asking.sendall(b"GET /v1/models HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n"
                                    b"Expect: 100-continue\r\n\r\n")
@@ -168,9 +176,8 @@ class Ends(unittest.TestCase):
             server.engine.send_signal(signal.SIGSTOP)  # running requests stay open until the engine continues
             stream = post(port, max_tokens=100, stream=True)
             wait_for(lambda: server.total("vllm:num_requests_waiting") == 1, "the request is sent")
-            with socket.create_connection(("127.0.0.1", port)) as idle:
+            with idle_connection(("127.0.0.1", port)) as idle:
                 server.process.send_signal(signal.SIGTERM)
-                idle.settimeout(LIMIT)
                 self.assertEqual(idle.recv(1), b"")  # an idle connection is closed at once
             # New connections, as probes and balancers make them.
             self.assertEqual(server.get("/health")[0], 200)
