@@ -51,7 +51,7 @@ class Deadlines(unittest.TestCase):
             self.assertEqual(ask(server, "/v1/completions", {**COMPLETION, "max_tokens": 2})[0], 200)
 
     def test_expiry_after_it_ends_the_response_as_max_tokens_does(self):
-        with Frontend("--request-timeout", "1", engine=SLOW) as server:
+        with Frontend("--request-timeout", "2", engine=SLOW) as server:
             usage = {"stream": True, "stream_options": {"include_usage": True}}
             # The server's limit counts where the client asks for more.
             status, _, text = ask(server, "/v1/completions", {**COMPLETION, **usage, "n": 2},

@@ -94,7 +94,7 @@ class Refusals(unittest.TestCase):
 
 class Hangs(unittest.TestCase):
     def test_a_stopped_engine_is_not_healthy_until_it_continues(self):
-        with Frontend("--engine-hang-timeout", "0.5") as server:
+        with Frontend("--engine-hang-timeout", "2") as server:
             for _ in range(3):
                 self.assertEqual(server.get("/health")[0], 200)
             server.engine.send_signal(signal.SIGSTOP)

@@ -255,7 +255,7 @@ class Lives(unittest.TestCase):
             self.assertEqual(len(left), 2)
             server.process.kill()
             server.process.wait()
-            wait_for(lambda: not any(map(is_alive, left)), "both processes gone", limit=5)
+            wait_for(lambda: not any(map(is_alive, left)), "both processes gone")
 
     def test_most_network_threads_start(self):
         with Pair("--api-server-count", 256) as server:
