@@ -25,6 +25,6 @@ fi
 
 cmake --preset "$preset"
 cmake --build "build/$preset"
-# Two at a time: half of the tests start servers and wait for them.
-export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-2}
+# One more than there are processors: most of the time is of tests that start servers and wait for them.
+export CTEST_PARALLEL_LEVEL=${CTEST_PARALLEL_LEVEL:-$(($(nproc) + 1))}
 ctest --test-dir "build/$preset" --output-on-failure --no-tests=error "$@"
