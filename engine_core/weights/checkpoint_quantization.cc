@@ -120,6 +120,7 @@ Status ParseCompressedTensors(const Json& config, CheckpointQuantization* result
   const Json* groups = Find(config, "config_groups");
   if (groups == nullptr) return OkStatus();
   if (!groups->is_object()) return BadValue("config_groups", *groups, "an object");
+  int num_asymmetric = 0, num_symmetric = 0;
   for (const auto& [name, group] : groups->items()) {
     Status status = group.is_object() ? CheckCompressedFormat(group)
                                       : InvalidArgumentError("must be an object");
@@ -128,9 +129,12 @@ Status ParseCompressedTensors(const Json& config, CheckpointQuantization* result
     const Json* weights = Find(group, "weights");
     if (weights == nullptr || !weights->is_object()) continue;
     ReadLayerBits(*weights, "num_bits", "group_size", result);
+    const Json* symmetric = Find(*weights, "symmetric");
+    ++(symmetric != nullptr && *symmetric == false ? num_asymmetric : num_symmetric);
     status = ParseBlockSize(*weights, "block_structure", result);
     if (!status.ok()) return status.WithContext(name).WithContext("config_groups");
   }
+  result->has_zeros = num_asymmetric > 0 && num_symmetric == 0;
   return OkStatus();
 }
 

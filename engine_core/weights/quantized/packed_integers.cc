@@ -39,7 +39,7 @@ Status RefuseGroupIndex(const ModuleTensors& tensors) {
 }  // namespace
 
 StatusOr<DecodedMatrix> DecodePackedIntegers(const ModuleTensors& tensors, MatrixShape shape,
-                                             const CheckpointQuantization& /*quantization*/) {
+                                             const CheckpointQuantization& quantization) {
   const int64_t rows = shape.rows, columns = shape.columns;
   RETURN_IF_ERROR(CheckShape(tensors, shape));
   RETURN_IF_ERROR(RefuseGroupIndex(tensors));
@@ -57,6 +57,9 @@ StatusOr<DecodedMatrix> DecodePackedIntegers(const ModuleTensors& tensors, Matri
   if (num_groups > 1) codes.group_size = columns / num_groups;
   ASSIGN_OR_RETURN(codes.scales, tensors.Floats(kScales, {rows, num_groups}));
   const bool has_zeros = tensors.Has(kZeros);
+  if (!has_zeros && quantization.has_zeros) {
+    return tensors.Error(kZeros, "is missing: the config says that weights are not symmetric");
+  }
   // Symmetric ones become the signed integers that they are, and so need no zeros.
   const int32_t half = has_zeros ? (bits == 8 ? 128 : 0) : 1 << (bits - 1);
   const int64_t words_per_row = NumWords(columns, bits);

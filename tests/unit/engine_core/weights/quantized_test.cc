@@ -246,6 +246,17 @@ TEST_CASE("quantized matrices: what does not fit is refused by name") {
     CHECK_THAT(DecodeRefusal(compressed, shape,
                              {packed, row_scales, {"m.weight_g_idx", "I32", {32}, Zeros(128)}}),
                Contains("actorder group is not supported"));
+    const auto with_groups = [&](const Json& groups) {
+      Json config = compressed;
+      config["config_groups"] = groups;
+      return DecodeRefusal(config, shape, {packed, row_scales});
+    };
+    const Json asymmetric = {{"weights", {{"symmetric", false}}}};
+    const Json symmetric = {{"weights", {{"symmetric", true}}}};
+    CHECK_THAT(with_groups({{"a", asymmetric}}), Contains("m.weight_zero_point is missing"));
+    CHECK(with_groups({{"a", symmetric}}).empty());
+    CHECK(with_groups({{"a", asymmetric}, {"b", symmetric}}).empty());
+    CHECK(with_groups({{"a", {{"weights", Json::object()}}}}).empty());
     CHECK_THAT(DecodeRefusal(compressed, {8, 36},
                              {{"m.weight_packed", "U8", {8, 18}, Zeros(144)}, row_scales}),
                Contains("must be a multiple of 16"));
