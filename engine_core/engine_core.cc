@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "common/log_event.h"
 #include "engine_core/executor/kv_cache_size.h"
+#include "engine_core/executor/prompt_scores.h"
 #include "engine_core/flight_recorder.h"
 #include "engine_core/read_embeddings.h"
 #include "engine_core/read_images.h"
@@ -273,6 +274,7 @@ Status EngineCore::TryAdd(wire::EngineCoreRequest request, const Images& images)
   RETURN_IF_ERROR(images.status());
   ASSIGN_OR_RETURN(auto embeddings, ReadEmbeddings(executor_->limits(), &request));
   RETURN_IF_ERROR(CheckRequest(request, executor_->limits()));
+  RETURN_IF_ERROR(CheckPromptScoreIds(executor_->limits().vocab_size, &request));
   if (scheduler_.num_requests() >= options_.max_num_requests) {
     return ResourceExhaustedError("the engine holds " + std::to_string(options_.max_num_requests) +
                                   " requests already");

@@ -96,6 +96,9 @@ StatusOr<std::shared_ptr<const PromptEmbeddings>> ReadEmbeddings(const ExecutorL
   if (request->sampling_params.prompt_logprobs) {
     return InvalidArgumentError("prompt_logprobs are not compatible with prompt embeds");
   }
+  if (!request->sampling_params.prompt_logprob_token_ids.is_nil()) {
+    return InvalidArgumentError("prompt_logprob_token_ids are not compatible with prompt embeds");
+  }
   ASSIGN_OR_RETURN(const wire::TensorView tensor,
                    wire::DecodeTensor(request->prompt_embeds, request->aux_frames));
   RETURN_IF_ERROR(CheckTensor(tensor, limits.hidden_size));

@@ -232,6 +232,7 @@ Status ReplayedExecutor::RestoreAdapters(SchedulerOutput* step) {
 const wire::SamplingParams* ReplayedExecutor::WithoutPromptLogprobs(const Request& request) {
   wire::SamplingParams& params = params_.emplace_back(request.wire.sampling_params);
   params.prompt_logprobs.reset();
+  params.prompt_logprob_token_ids = {};
   return &params;
 }
 

@@ -5,8 +5,10 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "proto_msgpack/pooling_params.h"
+#include "proto_msgpack/token_ids.h"
 
 namespace tandem {
 namespace {
@@ -178,6 +180,19 @@ Status CheckReasoning(const wire::EngineCoreRequest& request, int32_t vocab_size
   return OkStatus();
 }
 
+// Their logprobs are the model's, so that no mask may be part of its logits.
+Status CheckGivenOutputs(const wire::SamplingParams& params, int32_t vocab_size) {
+  if (params.trace_decode_token_ids.is_nil()) return OkStatus();
+  const auto refuse = [](const std::string& what) {
+    return InvalidArgumentError("trace_decode_token_ids cannot be combined with " + what);
+  };
+  ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
+                   wire::UnpackTokenIds(params.trace_decode_token_ids));
+  if (params.structured_outputs) return refuse("structured outputs");
+  if (params.thinking_token_budget.value_or(-1) >= 0) return refuse("thinking_token_budget");
+  return CheckTokenIds("trace_decode_token_ids", ids, vocab_size);
+}
+
 Status CheckTokenLists(const wire::SamplingParams& params, int32_t vocab_size) {
   RETURN_IF_ERROR(CheckListSizes(params, vocab_size));
   // Stop ids are only compared, so any number is harmless; the other lists index logits.
@@ -207,6 +222,7 @@ Status CheckRequest(const wire::EngineCoreRequest& request, const ExecutorLimits
   RETURN_IF_ERROR(CheckPriorOutputs(request));
   RETURN_IF_ERROR(CheckDistribution(request.sampling_params));
   RETURN_IF_ERROR(CheckReasoning(request, limits.vocab_size));
+  RETURN_IF_ERROR(CheckGivenOutputs(request.sampling_params, limits.vocab_size));
   return CheckTokenLists(request.sampling_params, limits.vocab_size);
 }
 

@@ -37,6 +37,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"chat-template-content-format", &c.input.content_format, "Form in which templates get a message's content: string, openai (a list of parts), or auto: what the template reads", {.choices = {"auto", "string", "openai"}}},
       {"reasoning-effort-map", &c.reasoning_effort_map, "JSON object: what reasoning_effort of a request becomes for the chat template, e.g. {\"max\": \"high\"}"},
       {"exclude-tools-when-tool-choice-none", &c.input.exclude_tools_when_tool_choice_none, "Do not show tools to the template when tool_choice is none"},
+      {"enable-trace-replay", &c.input.enable_trace_replay, "Accept requests to /inference/v1/generate whose outputs are given"},
       {"enable-prompt-embeds", &c.input.enable_prompt_embeds, "Accept completions whose prompt is embeddings; only for trusted clients"},
       {"response-role", &c.input.response_role, "Role of the messages that the model writes"},
       {"tool-call-parser", &c.tool_call_parser, "Format of the model's tool calls, or none. Default: what its chat template shows"},

@@ -7,6 +7,7 @@
 #include "proto_msgpack/fields.h"
 #include "proto_msgpack/msgpack_reader.h"
 #include "proto_msgpack/prefix_cache_stats.h"
+#include "proto_msgpack/token_ids.h"
 
 namespace tandem::wire {
 namespace {
@@ -368,6 +369,15 @@ StatusOr<std::vector<bool>> UnpackBools(const RawValue& value) {
   if (reader.ok() && !reader.at_end()) reader.Fail("bytes after the list");
   RETURN_IF_ERROR(reader.status());
   return values;
+}
+
+StatusOr<std::vector<TokenId>> UnpackTokenIds(const RawValue& value) {
+  MsgpackReader reader(value.packed);
+  std::vector<TokenId> ids;
+  UnpackTokenIds(reader, &ids);
+  if (reader.ok() && !reader.at_end()) reader.Fail("bytes after the list");
+  RETURN_IF_ERROR(reader.status());
+  return ids;
 }
 
 StatusOr<RequestSpecDecodeMetrics> UnpackSpecDecodeMetrics(const RawValue& value) {

@@ -10,6 +10,7 @@
 #include "proto_msgpack/codec_writer.h"
 #include "proto_msgpack/fields.h"
 #include "proto_msgpack/prefix_cache_stats.h"
+#include "proto_msgpack/token_ids.h"
 
 namespace tandem::wire {
 namespace {
@@ -303,6 +304,13 @@ RawValue EncodeTensor(const TensorView& tensor, std::vector<std::string>* aux_fr
     w.packer.pack_array(static_cast<uint32_t>(tensor.shape.size()));
     for (const int64_t size : tensor.shape) Pack(w, size);
     Pack(w, static_cast<int64_t>(aux_frames->size()));
+  });
+}
+
+RawValue PackedTokenIds(std::span<const TokenId> ids) {
+  return PackedBy([&](Writer& w) {
+    w.packer.pack_array(static_cast<uint32_t>(ids.size()));
+    for (const TokenId id : ids) Pack(w, id);
   });
 }
 

@@ -230,7 +230,8 @@ struct ArrayOf<EngineCoreOutput> {
                  At<&T::kv_transfer_params>, At<&T::ec_transfer_params>, At<&T::trace_headers>,
                  At<&T::prefill_stats>, At<&T::routed_experts>, At<&T::num_nans_in_logits>,
                  At<&T::mm_cache_miss_hashes>, At<&T::new_sampling_mask>,
-                 At<&T::spec_decode_metrics>, At<&T::prompt_token_id_logprobs>, At<&T::error>>;
+                 At<&T::spec_decode_metrics>, At<&T::prompt_token_id_logprobs, Form::kTensor>,
+                 At<&T::error>>;
 };
 
 template <>

@@ -131,6 +131,7 @@ python_test_classes(messages integration/messages_test.py)
 python_test(images integration/images_test.py)
 python_test(clients integration/clients_test.py)
 python_test_classes(render integration/render_test.py)
+python_test_classes(given_tokens integration/given_tokens_test.py)
 python_test_classes(openapi integration/openapi_test.py)
 
 # vLLM's own frontend over our engine core. Its binary is downloaded only when TANDEM_INTEROP is set;

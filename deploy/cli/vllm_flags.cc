@@ -127,7 +127,6 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"enable-shm-tensor-arena", kSwitch, "*", kOneDevice},
       {"enable-ssl-refresh", kSwitch, "*", "certificates are read again on SIGHUP"},
       {"enable-tower-connector-lora", kSwitch, "false", "adapters are of the text model"},
-      {"enable-trace-replay", kSwitch, "false", "requests cannot prescribe their outputs; tandem-engine-core --replay repeats recorded runs"},
       {"engram-config", kValue, "{}", "models with n-gram memories are not served"},
       {"eplb-config", kValue, "{}", kOneDevice},
       {"expert-placement-strategy", kValue, "linear", kOneDevice},

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/device_sampler.h"
+#include "proto_msgpack/token_ids.h"
 
 namespace tandem {
 namespace {
@@ -47,6 +48,8 @@ void InputBatch::Remove(RequestSlot slot) {
   r.images.reset();
   r.adapter.reset();
   r.prompt_logprobs.reset();
+  r.prompt_scores.reset();
+  r.given_outputs.clear();
 }
 
 void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
@@ -67,8 +70,8 @@ void InputBatch::Admit(RequestSlot slot, const AdmittedRequest& request,
   r.status = ResolveParams(request, num_computed_tokens, &r);
   // The device counts every id of a prompt, also the zeros that stand for embeddings.
   const bool counts_embeddings = r.embeddings != nullptr && r.sampling.has_penalties();
-  r.samples_on_device =
-      has_device_sampler_ && r.status.ok() && FitsDeviceSampler(r.sampling) && !counts_embeddings;
+  r.samples_on_device = has_device_sampler_ && r.status.ok() && FitsDeviceSampler(r.sampling) &&
+                        !counts_embeddings && !r.prompt_scores && r.given_outputs.empty();
   if (r.status.ok() && r.has_host_counts()) {
     r.counts.Reset(limits_.vocab_size, limits_.max_model_len);
     CountPrompt(request.token_ids.first(static_cast<size_t>(r.num_prompt_tokens)),
@@ -81,14 +84,23 @@ Status InputBatch::ResolveParams(const AdmittedRequest& request, int32_t num_com
                                  Row* r) const {
   const wire::SamplingParams& params = *request.sampling_params;
   ASSIGN_OR_RETURN(r->sampling, ResolveSampling(params, *request.request_id, sampling_limits_));
+  if (!params.trace_decode_token_ids.is_nil()) {
+    ASSIGN_OR_RETURN(r->given_outputs, wire::UnpackTokenIds(params.trace_decode_token_ids));
+  }
   // With outputs there, they were delivered before the preemption.
-  if (r->num_tokens > r->num_prompt_tokens) r->sampling.num_prompt_logprobs = -1;
-  if (r->sampling.num_prompt_logprobs < 0) return OkStatus();
+  const bool is_delivered = r->num_tokens > r->num_prompt_tokens;
+  if (is_delivered) r->sampling.num_prompt_logprobs = -1;
+  const bool scores = !params.prompt_logprob_token_ids.is_nil() && !is_delivered;
+  if (r->sampling.num_prompt_logprobs < 0 && !scores) return OkStatus();
   if (num_computed_tokens > 0) {
     return InternalError("prompt_logprobs of a prompt whose first " +
                          std::to_string(num_computed_tokens) +
                          " tokens came from the prefix cache");
   }
+  if (scores) {
+    ASSIGN_OR_RETURN(r->prompt_scores, PromptScores::For(params));
+  }
+  if (r->sampling.num_prompt_logprobs < 0) return OkStatus();
   wire::LogprobsRows& rows = r->prompt_logprobs.emplace();
   rows.num_rows = r->num_prompt_tokens - 1;
   rows.num_columns = r->sampling.num_prompt_logprobs + 1;

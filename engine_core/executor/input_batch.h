@@ -17,6 +17,7 @@
 
 #include "common/ids.h"
 #include "engine_core/executor/executor.h"
+#include "engine_core/executor/prompt_scores.h"
 #include "engine_core/executor/resolve_sampling.h"
 #include "engine_core/sampling/penalties.h"
 
@@ -40,6 +41,8 @@ class InputBatch {
     // Filled chunk by chunk, and then delivered; row p - 1: the prompt's token p. None: not wanted,
     // or delivered already.
     std::optional<wire::LogprobsRows> prompt_logprobs;
+    std::optional<PromptScores> prompt_scores;  // likewise
+    std::vector<TokenId> given_outputs;         // its first outputs, in place of samples
 
     bool has_host_counts() const { return sampling.has_penalties() && !samples_on_device; }
   };

@@ -97,9 +97,10 @@ void StepLayout::AddLogitsRows(int32_t request_idx, const InputBatch::Row& row, 
                            .prompt_row = prompt_row,
                            .on_device = row.samples_on_device});
   };
-  if (row.prompt_logprobs) {
+  if (row.prompt_logprobs || row.prompt_scores) {
     // The logits at position p are those of the prompt's token p + 1.
-    for (int32_t p = begin; p < std::min(end, row.num_prompt_tokens - 1); ++p) add(p, p);
+    const int32_t first = row.prompt_logprobs ? begin : std::max(begin, row.prompt_scores->begin());
+    for (int32_t p = first; p < std::min(end, row.num_prompt_tokens - 1); ++p) add(p, p);
   }
   if (request.needs_sample) {
     for (int32_t p = end - 1 - request.num_draft_tokens; p < end; ++p) {

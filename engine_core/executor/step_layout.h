@@ -23,7 +23,7 @@ namespace tandem {
 struct LogitsRow {
   int32_t request_idx = 0;  // into StepLayout::requests
   int32_t token_row = 0;    // the token after which these logits come, a row of the step
-  // Row of the request's prompt_logprobs that is computed from it; -1: a token is sampled.
+  // Place in the prompt whose logprobs or scores are computed from it; -1: a token is sampled.
   int32_t prompt_row = -1;
   int32_t mask_idx = -1;   // into SchedulerOutput::token_masks, for a sampled token; -1: no mask
   bool on_device = false;  // else the host reads it

@@ -81,15 +81,16 @@ void StepSampler::Begin(const StepLayout& layout, StepSamples* samples) {
     const InputBatch::Row& row = batch_->row(request.slot);
     const bool ends_prompt =
         request.needs_sample && request.num_computed_tokens < row.num_prompt_tokens;
-    samples->requests[i] = {.result = {.status = row.status, .token_id = 0, .num_nans = 0},
-                            .logprobs = std::nullopt,
-                            .num_tokens = 0,
-                            .is_settled = false,
-                            .is_known = request.needs_sample && row.status.ok() &&
-                                        (verifies_on_device() || !row.samples_on_device),
-                            .has_prompt_logprobs = ends_prompt && row.prompt_logprobs,
-                            .forced = {},
-                            .num_refused_drafts = 0};
+    samples->requests[i] = {
+        .result = {.status = row.status, .token_id = 0, .num_nans = 0},
+        .logprobs = std::nullopt,
+        .num_tokens = 0,
+        .is_settled = false,
+        .is_known = request.needs_sample && row.status.ok() &&
+                    (verifies_on_device() || !row.samples_on_device),
+        .has_prompt_logprobs = ends_prompt && (row.prompt_logprobs || row.prompt_scores),
+        .forced = {},
+        .num_refused_drafts = 0};
   }
   samples->prompt_nans.assign(layout.logits_rows.size(), 0);
 }
@@ -227,9 +228,12 @@ void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<
   }
   samples->prompt_nans[row_idx] = FindMax(logits).num_nans;
   if (samples->prompt_nans[row_idx] > 0) return;
+  InputBatch::Row& request = batch_->row(slot);
+  const bool normalized = IsNormalized(request.sampling.logprobs_mode);
+  if (request.prompt_scores) request.prompt_scores->Fill(row.prompt_row, logits, normalized);
+  if (!request.prompt_logprobs) return;
   const TokenId next = batch_->token_ids(slot)[static_cast<size_t>(row.prompt_row) + 1];
-  FillTopLogprobs(logits, IsNormalized(batch_->row(slot).sampling.logprobs_mode), next,
-                  PromptLogprobs(slot, row.prompt_row), &scratch->heap);
+  FillTopLogprobs(logits, normalized, next, PromptLogprobs(slot, row.prompt_row), &scratch->heap);
 }
 
 // Samples the request's next token, unless the one before it was not the draft.
@@ -260,6 +264,8 @@ SampleResult StepSampler::SampleToken(RequestSlot slot, const LogitsRow& logits_
   input.config = &row.sampling;
   input.counts = &row.counts;
   input.output_ids = batch_->output_ids(slot);
+  const size_t place = input.output_ids.size();
+  if (place < row.given_outputs.size()) input.given_token = row.given_outputs[place];
   if (logits_row.mask_idx >= 0) input.token_mask = host_masks_->host_mask(logits_row.mask_idx);
   input.position = row.num_tokens;
   if (row.sampling.num_logprobs >= 0) {
@@ -333,7 +339,7 @@ void StepSampler::Fold(const StepLayout& layout, StepSamples* samples, ModelOutp
     }
     result->sampled_token_ids.push_back(token);
     const bool has_extra = !extra.status.ok() || extra.num_nans_in_logits > 0 || extra.logprobs ||
-                           extra.prompt_logprobs;
+                           extra.prompt_logprobs || extra.prompt_scores;
     if (has_extra) result->results.push_back(std::move(extra));
   }
 }
@@ -349,7 +355,10 @@ TokenId StepSampler::FoldRequest(const ScheduledRequest& request, StepSamples::R
   if (!request.needs_sample) return kNoToken;
   extra->logprobs = std::move(sampled->logprobs);
   if (sampled->has_prompt_logprobs) {
-    extra->prompt_logprobs = std::exchange(batch_->row(request.slot).prompt_logprobs, {});
+    InputBatch::Row& row = batch_->row(request.slot);
+    extra->prompt_logprobs = std::exchange(row.prompt_logprobs, {});
+    if (row.prompt_scores) extra->prompt_scores = row.prompt_scores->Packed();
+    row.prompt_scores.reset();
   }
   return sampled->result.token_id;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "engine_core/sampling/row_math.h"
 
@@ -52,6 +53,16 @@ void FillTopLogprobs(std::span<const float> logits, bool normalized, TokenId cho
                      const LogprobsRow& out, std::vector<TokenId>* heap) {
   TopTokens(logits, out.token_ids.size() - 1, heap);
   FillLogprobsOf(logits, normalized, chosen, *heap, out);
+}
+
+void FillScoresOf(std::span<const float> logits, bool normalized,
+                  std::span<const TokenId> token_ids, std::span<float> out) {
+  const double log_sum = normalized ? LogSumExp(logits) : 0;
+  for (size_t i = 0; i < token_ids.size(); ++i) {
+    const TokenId id = token_ids[i];
+    out[i] = id < 0 ? -std::numeric_limits<float>::infinity()
+                    : static_cast<float>(logits[static_cast<size_t>(id)] - log_sum);
+  }
 }
 
 }  // namespace tandem

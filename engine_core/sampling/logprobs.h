@@ -30,4 +30,8 @@ void FillTopLogprobs(std::span<const float> logits, bool normalized, TokenId cho
 void FillLogprobsOf(std::span<const float> logits, bool normalized, TokenId chosen,
                     std::span<const TokenId> token_ids, const LogprobsRow& out);
 
+// Of `token_ids` alone: -infinity for what is no token (negative).
+void FillScoresOf(std::span<const float> logits, bool normalized,
+                  std::span<const TokenId> token_ids, std::span<float> out);
+
 }  // namespace tandem

@@ -127,6 +127,7 @@ SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
     result.token_id =
         scratch->distribution.Draw(UniformAt(config.seed, static_cast<uint64_t>(input.position)));
   }
+  if (input.given_token) result.token_id = *input.given_token;
   if (reports && processed) {
     scratch->reported_logits.assign(input.logits.begin(), input.logits.end());
     if (!config.is_greedy()) LimitLogits(config, scratch);

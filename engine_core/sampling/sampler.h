@@ -12,6 +12,7 @@
 // Only the model's own logits must be finite; masks put -infinity into the row later.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -31,6 +32,7 @@ struct SampleInput {
   std::span<const TokenId> output_ids;  // the request's outputs so far
   std::span<const int32_t> token_mask;  // TokenMaskWords(V) words; empty: all tokens are allowed
   int64_t position = 0;                 // of the sampled token in the request, prompt included
+  std::optional<TokenId> given_token;   // the result in place of a draw, scored as if drawn
   // Where logprobs are written; empty when config->num_logprobs < 0.
   LogprobsRow logprobs;
 };

@@ -24,6 +24,7 @@ void ResetRecord(wire::EngineCoreOutput* record) {
   record->prefill_stats.reset();
   record->num_nans_in_logits = 0;
   record->spec_decode_metrics.reset();
+  record->prompt_token_id_logprobs.reset();
   record->error.reset();
 }
 

@@ -34,7 +34,8 @@ struct RequestResult {
   // Of the whole prompt, gathered over its chunks and returned with the step that first samples;
   // not repeated after a preemption.
   std::optional<wire::LogprobsRows> prompt_logprobs;
-  std::optional<PooledStates> pooled;  // with the step that computes its last token
+  std::optional<wire::RawValue> prompt_scores;  // likewise, as the wire has them
+  std::optional<PooledStates> pooled;           // with the step that computes its last token
 };
 
 // What became of a request's drafts, and the drafts that follow its sampled token. Only requests

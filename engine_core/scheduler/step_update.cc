@@ -45,6 +45,7 @@ void MoveExtra(RequestResult* extra, wire::EngineCoreOutput* record) {
     record->new_logprobs = std::move(*extra->logprobs);
   }
   if (extra->prompt_logprobs) record->new_prompt_logprobs = std::move(*extra->prompt_logprobs);
+  if (extra->prompt_scores) record->prompt_token_id_logprobs = std::move(*extra->prompt_scores);
 }
 
 // vLLM's frontends look for a span's parent in the output that ends the request.

@@ -1,5 +1,6 @@
 #include "frontend/api/generate_tokens.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -13,6 +14,8 @@
 #include "frontend/api/render.h"
 #include "frontend/openai/generate_request.h"
 #include "frontend/openai/refuse.h"
+#include "frontend/text/base64.h"
+#include "proto_msgpack/codec.h"
 
 namespace tandem {
 namespace {
@@ -69,6 +72,23 @@ Json ChoiceJson(const TokensShape& shape, size_t index,
           {"weight_versions", nullptr}};
 }
 
+// A tensor of floats as numpy.save writes it, in base64; null: there is none.
+Json NpyJson(const wire::RawValue& tensor) {
+  if (tensor.is_nil()) return nullptr;
+  const auto view = wire::DecodeTensor(tensor, {});
+  if (!view.ok() || view->shape.size() != 2) return nullptr;
+  std::string header = "{'descr': '<f4', 'fortran_order': False, 'shape': (" +
+                       std::to_string(view->shape[0]) + ", " + std::to_string(view->shape[1]) +
+                       "), }";
+  const std::string magic("\x93NUMPY\x01\x00", 8);  // and the version, 1.0
+  constexpr size_t kSizeBytes = 2, kAlignment = 64;
+  while ((magic.size() + kSizeBytes + header.size() + 1) % kAlignment != 0) header += ' ';
+  header += '\n';
+  const std::string size = {static_cast<char>(header.size() & 0xff),
+                            static_cast<char>(header.size() >> 8)};
+  return Base64Encode(magic + size + header + std::string(view->data));
+}
+
 class TokensBody final : public ResponseWriter {
  public:
   TokensBody(TokensShape shape, WriterInput input)
@@ -81,6 +101,7 @@ class TokensBody final : public ResponseWriter {
     if (index == 0) {  // all choices have the same prompt
       AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
                              &prompt_logprobs_);
+      if (!delta.prompt_scores.is_nil()) prompt_scores_ = delta.prompt_scores;
     }
     if (delta.finish_reason) {
       kv_transfer_params_ = delta.kv_transfer_params;
@@ -110,7 +131,7 @@ class TokensBody final : public ResponseWriter {
          {"usage", UsageJson(usage)},
          {"prompt_logprobs",
           shape_.show_prompt_logprobs ? PromptLogprobsJson(prompt_logprobs_) : Json(nullptr)},
-         {"prompt_token_id_logprobs", nullptr},
+         {"prompt_token_id_logprobs", NpyJson(prompt_scores_)},
          {"prompt_token_ids",
           shape_.return_token_ids ? TokenIdsJson(*prompt.token_ids) : Json(nullptr)},
          {"mm_placeholders", nullptr},
@@ -124,6 +145,7 @@ class TokensBody final : public ResponseWriter {
   const WriterInput input_;
   std::vector<CollectedChoice> choices_;
   std::vector<PositionLogprobs> prompt_logprobs_;
+  wire::RawValue prompt_scores_;
   wire::RawValue kv_transfer_params_;
   wire::RawValue ec_transfer_params_;
 };
@@ -187,6 +209,7 @@ class TokensCall final : public GenerationCall {
     if (!request_.logprob_token_ids.empty()) shape_.logprobs = -1;
     shape_.show_prompt_logprobs = request_.prompt_logprobs.has_value();
     shape_.return_token_ids = request_.return_token_ids;
+    if (request_.trace_decode_token_ids) RETURN_IF_ERROR(TakeGivenOutputs(context));
     std::optional<ChatRequest> chat;
     if (shape_.mode == OutputMode::kDerender) {
       ASSIGN_OR_RETURN(chat, Chat());
@@ -204,6 +227,25 @@ class TokensCall final : public GenerationCall {
   }
 
  private:
+  // Nothing ends outputs that are given but their own end, max_tokens and the model's length.
+  Status TakeGivenOutputs(const RequestContext& context) {
+    if (!input_processor_.config().enable_trace_replay) {
+      return Refuse("trace_decode_token_ids",
+                    "trace_decode_token_ids needs a server started with --enable-trace-replay");
+    }
+    std::vector<int64_t>& ids = *request_.trace_decode_token_ids;
+    const auto length = std::min(ids.size(), static_cast<size_t>(context.max_model_len));
+    ids.resize(length);
+    const auto num_given = static_cast<int64_t>(length);
+    request_.max_tokens = std::min(request_.max_tokens.value_or(num_given), num_given);
+    request_.min_tokens = 0;
+    request_.ignore_eos = true;
+    request_.stop.clear();
+    request_.stop_token_ids.clear();
+    request_.allowed_token_ids.reset();
+    return OkStatus();
+  }
+
   StatusOr<ChatRequest> Chat() const {
     const ParserConfig& parsers = input_processor_.config().parsers;
     const bool has_parser =

@@ -15,6 +15,9 @@ inline constexpr std::string_view kTexts = R"({"type":"array","items":{"type":"s
 inline constexpr std::string_view kObjects = R"({"type":"array","items":{"type":"object"}})";
 inline constexpr std::string_view kTokenIds =
     R"({"type":"array","items":{"type":"integer","minimum":0}})";
+inline constexpr std::string_view kTokenIdRows =
+    R"({"type":"array","minItems":1,)"
+    R"("items":{"type":"array","items":{"type":"integer","minimum":-1}}})";
 
 inline constexpr std::string_view kStop =
     R"({"anyOf":[{"type":"string","minLength":1},)"

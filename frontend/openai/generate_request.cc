@@ -56,6 +56,23 @@ Status ParseReasoningParserKwargs(Json& value, GenerateRequest* out) {
   return OkStatus();
 }
 
+Status ParsePromptLogprobTokenIds(Json& value, GenerateRequest* out) {
+  if (!value.is_array() || value.empty()) return WrongType("", "a list of lists", value);
+  std::vector<std::vector<int64_t>> rows;
+  for (const Json& row : value) {
+    if (!row.is_array()) return WrongType("", "a list of lists", value);
+    std::vector<int64_t>& ids = rows.emplace_back();
+    for (const Json& id : row) {
+      const bool is_id = id.is_number_unsigned() ? id.get<uint64_t>() <= uint64_t{kMaxTokenId}
+                                                 : id.is_number_integer() && id == -1;
+      if (!is_id) return WrongType("", "lists of token ids, or -1 for none", id);
+      ids.push_back(id.get<int64_t>());
+    }
+  }
+  out->prompt_logprob_token_ids = std::move(rows);
+  return OkStatus();
+}
+
 Status ParseExtraArgs(Json& value, GenerateRequest* out) {
   if (!value.is_object()) return WrongType("", "an object", value);
   Json& all = out->vllm_xargs.mutable_value();

@@ -23,6 +23,7 @@ Status ParseSamplingParams(Json& value, GenerateRequest* out);
 Status ParseOutputMode(Json& value, GenerateRequest* out);
 Status ParseParseContext(Json& value, GenerateRequest* out);
 Status ParseReasoningParserKwargs(Json& value, GenerateRequest* out);
+Status ParsePromptLogprobTokenIds(Json& value, GenerateRequest* out);
 // Adds to vllm_xargs, which have the same place on the wire.
 Status ParseExtraArgs(Json& value, GenerateRequest* out);
 
@@ -72,9 +73,20 @@ inline constexpr ApiField<GenerateRequest> kSamplingParamsFields[] = {
      &GenerateRequest::detokenize,
      {},
      "false: no text is made, so not with stop or another output_mode than tokens."},
-    {"prompt_logprob_token_ids", Unsupported{}, {}, "Logprobs of chosen tokens in the prompt."},
-    {"prompt_logprob_start", Unsupported{}, {}, "Where prompt_logprobs begin."},
-    {"trace_decode_token_ids", Unsupported{}, {}, "Outputs that are given."},
+    {"prompt_logprob_token_ids",
+     &ParsePromptLogprobTokenIds,
+     {},
+     "A list of token ids for each place of the prompt but its last, whose logprobs as the next "
+     "token are returned; -1: none.",
+     field_schema::kTokenIdRows},
+    {"prompt_logprob_start",
+     &GenerateRequest::prompt_logprob_start,
+     {0, kMaxTokenId},
+     "The place of the first of these lists."},
+    {"trace_decode_token_ids",
+     &GenerateRequest::trace_decode_token_ids,
+     {0, kMaxTokenId},
+     "The outputs: none is sampled. Needs --enable-trace-replay."},
     {"flat_logprobs", Ignored{}, {}, "How an engine of vLLM's keeps logprobs."},
     {"output_kind", Ignored{}, {}, "stream decides."},
     {"skip_clone", Ignored{}, {}, "Of vLLM's own code."},

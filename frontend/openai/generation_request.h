@@ -90,7 +90,12 @@ struct GenerationRequest {
   JsonDocument kv_transfer_params;  // object or null; passed to the engine unchanged
   JsonDocument ec_transfer_params;
   JsonDocument vllm_xargs;
-  bool skip_reading_prefix_cache = false;  // of /inference/v1/generate
+  // Of /inference/v1/generate.
+  bool skip_reading_prefix_cache = false;
+  std::optional<std::vector<int64_t>> trace_decode_token_ids;  // the outputs
+  // Scored at each place of the prompt from prompt_logprob_start on.
+  std::optional<std::vector<std::vector<int64_t>>> prompt_logprob_token_ids;
+  std::optional<int64_t> prompt_logprob_start;
 };
 
 // Parsers of fields with a form of their own.

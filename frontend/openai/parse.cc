@@ -311,6 +311,46 @@ Status CheckOutputMode(const GenerateRequest& request) {
   return OkStatus();
 }
 
+Status CheckPromptScores(const GenerateRequest& request) {
+  constexpr const char* kField = "prompt_logprob_token_ids";
+  if (!request.prompt_logprob_token_ids) {
+    if (!request.prompt_logprob_start) return OkStatus();
+    return RefuseByName("prompt_logprob_start",
+                        "prompt_logprob_start has no effect without prompt_logprob_token_ids");
+  }
+  if (request.stream) {
+    return RefuseByName(kField, "prompt_logprob_token_ids are not available with stream");
+  }
+  if (!request.use_beam_search) return OkStatus();
+  return RefuseByName(kField, "prompt_logprob_token_ids are not available with use_beam_search");
+}
+
+// Outputs that are given are not chosen by anything else.
+Status CheckGivenOutputs(const GenerateRequest& request) {
+  constexpr const char* kField = "trace_decode_token_ids";
+  if (!request.trace_decode_token_ids) return OkStatus();
+  if (request.trace_decode_token_ids->empty()) {
+    return RefuseByName(kField, "trace_decode_token_ids is empty: it must hold the outputs");
+  }
+  const bool is_structured =
+      request.structured_outputs || request.response_format || request.guided;
+  const std::pair<bool, const char*> others[] = {
+      {request.n != 1, "n above 1"},
+      {request.prompt_logprobs.has_value(), "prompt_logprobs"},
+      {request.prompt_logprob_token_ids.has_value(), "prompt_logprob_token_ids"},
+      {is_structured, "structured outputs"},
+      {request.repetition_detection.has_value(), "repetition_detection"},
+      {request.thinking_token_budget.has_value(), "thinking_token_budget"},
+      {!request.bad_words.empty(), "bad_words"},
+      {request.use_beam_search, "use_beam_search"}};
+  for (const auto& [is_there, name] : others) {
+    if (!is_there) continue;
+    return RefuseByName(kField,
+                        std::string("trace_decode_token_ids cannot be combined with ") + name);
+  }
+  return OkStatus();
+}
+
 }  // namespace
 
 StatusOr<GenerateRequest> ParseGenerateRequest(Json body) {
@@ -340,6 +380,8 @@ StatusOr<GenerateRequest> ParseGenerateRequest(Json body) {
   RETURN_IF_ERROR(CheckGenerationRequest(request));
   RETURN_IF_ERROR(CheckCompletionRequest(request));
   RETURN_IF_ERROR(CheckOutputMode(request));
+  RETURN_IF_ERROR(CheckPromptScores(request));
+  RETURN_IF_ERROR(CheckGivenOutputs(request));
   // Tokens are named by their ids where no text is asked for.
   if (request.output_mode == GenerateRequest::OutputMode::kTokens) {
     request.return_tokens_as_token_ids = true;

@@ -30,6 +30,7 @@ struct InputConfig {
   int64_t max_beam_width = 64;
   int64_t max_fanout_bytes = 256 << 20;  // of all engine requests of one API request
   bool enable_prompt_embeds = false;
+  bool enable_trace_replay = false;
   std::optional<PoolerConfig> pooling;  // the model pools; nullopt: it generates
   int64_t max_pooling_inputs = 2048;    // of one request
   bool has_score_template = false;      // the chat template is for a query and a document

@@ -53,7 +53,8 @@ int64_t ChildBytes(const GenerationRequest& request, const wire::EngineCoreReque
             sampling.allowed_token_ids.size() + sampling.logprob_token_ids.size()) *
            sizeof(TokenId);
   bytes += sampling.logit_bias.size() * sizeof sampling.logit_bias[0];
-  bytes += sampling.extra_args.packed.size();
+  bytes += sampling.extra_args.packed.size() + sampling.prompt_logprob_token_ids.packed.size() +
+           sampling.trace_decode_token_ids.packed.size();
   if (sampling.structured_outputs) bytes += BytesOf(*sampling.structured_outputs);
   return static_cast<int64_t>(bytes);
 }
@@ -89,6 +90,19 @@ void NameChildren(const std::string& internal_id, std::span<wire::EngineCoreRequ
 InputConfig WithSpecialMarkers(InputConfig config, const Tokenizer& tokenizer) {
   config.parsers.reasoning_is_special |= MarkersAreSpecial(config.parsers, tokenizer);
   return config;
+}
+
+// The last place of a prompt predicts the first output.
+Status CheckScoredRows(const GenerationRequest& request, int64_t prompt_len) {
+  if (!request.prompt_logprob_token_ids) return OkStatus();
+  const auto num_rows = static_cast<int64_t>(request.prompt_logprob_token_ids->size());
+  const int64_t wanted =
+      std::max<int64_t>(prompt_len - 1 - request.prompt_logprob_start.value_or(0), 0);
+  if (num_rows == wanted) return OkStatus();
+  return Refuse("prompt_logprob_token_ids",
+                "prompt_logprob_token_ids must have a list for each place of the prompt from "
+                "prompt_logprob_start to the one before its last: " +
+                    std::to_string(wanted) + " lists, got " + std::to_string(num_rows));
 }
 
 }  // namespace
@@ -279,8 +293,9 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
   if (number_prompts && request.echo && logprobs && !request.prompt_logprobs) {
     sampling.prompt_logprobs = static_cast<int32_t>(*logprobs);
   }
-  sampling.skip_reading_prefix_cache =
-      request.skip_reading_prefix_cache || sampling.prompt_logprobs.has_value();
+  sampling.skip_reading_prefix_cache = request.skip_reading_prefix_cache ||
+                                       sampling.prompt_logprobs.has_value() ||
+                                       !sampling.prompt_logprob_token_ids.is_nil();
   ProcessedRequest result;
   ASSIGN_OR_RETURN(result.beams, MakeBeams(request, logprobs, &sampling));
   const int64_t num_copies = result.beams ? 1 : request.n;
@@ -316,6 +331,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
                     "min_tokens must be at most max_tokens=" + std::to_string(resolved) + ", got " +
                         std::to_string(request.min_tokens));
     }
+    RETURN_IF_ERROR(CheckScoredRows(request, prompt_len));
     result.num_prompt_tokens += prompt_len;
     int64_t prompt_bytes = prompt_len * static_cast<int64_t>(sizeof(TokenId));
     if (prompt.embeddings) prompt_bytes += static_cast<int64_t>(prompt.embeddings->data.size());

@@ -18,6 +18,7 @@ struct MessageDelta : MessageParts {
   std::vector<PositionLogprobs> logprobs;  // one for each of token_ids, or none
   // With the first delta, when requested. Raw, because only some choices show them.
   wire::LogprobsRows prompt_logprobs;
+  wire::RawValue prompt_scores;  // tensor, of prompt_logprob_token_ids
   // With the last delta, when the engine has some.
   wire::RawValue kv_transfer_params;
   wire::RawValue ec_transfer_params;

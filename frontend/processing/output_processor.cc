@@ -51,6 +51,7 @@ void MessageDelta::ClearOutput() {
 void MessageDelta::Clear() {
   ClearOutput();
   prompt_logprobs = {};
+  prompt_scores = {};
   kv_transfer_params = {};
   ec_transfer_params = {};
   pooling_output = {};
@@ -79,6 +80,7 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output,
   }
   for (PositionLogprobs& position : new_logprobs) logprobs.push_back(std::move(position));
   if (output.new_prompt_logprobs) AppendRows(*output.new_prompt_logprobs, &delta_.prompt_logprobs);
+  if (output.prompt_token_id_logprobs) delta_.prompt_scores = *output.prompt_token_id_logprobs;
   if (output.kv_transfer_params) delta_.kv_transfer_params = *output.kv_transfer_params;
   if (output.pooling_output) delta_.pooling_output = *output.pooling_output;
   if (output.ec_transfer_params) delta_.ec_transfer_params = *output.ec_transfer_params;

@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "frontend/openai/refuse.h"
+#include "proto_msgpack/codec.h"
+#include "proto_msgpack/token_ids.h"
 
 namespace tandem {
 namespace {
@@ -87,9 +89,11 @@ StatusOr<wire::SamplingParams> SamplingResolver::Resolve(const GenerationRequest
   params.routed_experts_prompt_start = static_cast<int32_t>(request.routed_experts_prompt_start);
   ASSIGN_OR_RETURN(params.structured_outputs, StructuredOutputsOf(request));
   RETURN_IF_ERROR(SetLogprobs(request, logprobs, &params));
+  RETURN_IF_ERROR(SetPromptScores(request, &params));
   RETURN_IF_ERROR(SetTokenRules(request, &params));
   RETURN_IF_ERROR(AddStopTokens(request, &params));
   RETURN_IF_ERROR(AddBadWords(request, &params));
+  RETURN_IF_ERROR(SetGivenOutputs(request, &params));
   return params;
 }
 
@@ -143,6 +147,40 @@ Status SamplingResolver::SetLogprobs(const GenerationRequest& request,
   return OkStatus();
 }
 
+// Rows of one length, as the engine takes them: the missing ids are -1.
+Status SamplingResolver::SetPromptScores(const GenerationRequest& request,
+                                         wire::SamplingParams* params) const {
+  constexpr const char* kField = "prompt_logprob_token_ids";
+  if (!request.prompt_logprob_token_ids) return OkStatus();
+  const std::vector<std::vector<int64_t>>& rows = *request.prompt_logprob_token_ids;
+  size_t num_columns = 0;
+  for (const std::vector<int64_t>& row : rows) num_columns = std::max(num_columns, row.size());
+  if (num_columns == 0) return Refuse(kField, std::string(kField) + " must not be empty");
+  RETURN_IF_ERROR(CheckLogprobs(kField, static_cast<int64_t>(num_columns)));
+  if (rows.size() * num_columns >
+      static_cast<uint64_t>(config_.max_fanout_bytes) / sizeof(int32_t)) {
+    return Refuse(kField, std::string(kField) + " with " + std::to_string(rows.size()) +
+                              " lists of up to " + std::to_string(num_columns) +
+                              " ids would need more than " +
+                              std::to_string(config_.max_fanout_bytes) + " bytes");
+  }
+  std::vector<int32_t> ids(rows.size() * num_columns, -1);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    for (size_t j = 0; j < rows[i].size(); ++j) {
+      if (rows[i][j] >= 0) RETURN_IF_ERROR(CheckId(kField, rows[i][j]));
+      ids[i * num_columns + j] = static_cast<int32_t>(rows[i][j]);
+    }
+  }
+  params->prompt_logprob_token_ids = wire::PackedTensor(
+      {.dtype = "<i4",
+       .shape = {static_cast<int64_t>(rows.size()), static_cast<int64_t>(num_columns)},
+       .data = {reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t)}});
+  if (request.prompt_logprob_start) {
+    params->prompt_logprob_start = static_cast<int32_t>(*request.prompt_logprob_start);
+  }
+  return OkStatus();
+}
+
 Status SamplingResolver::SetTokenRules(const GenerationRequest& request,
                                        wire::SamplingParams* out) const {
   wire::SamplingParams& params = *out;
@@ -159,6 +197,18 @@ Status SamplingResolver::SetTokenRules(const GenerationRequest& request,
     }
     SortUnique(&params.allowed_token_ids);
   }
+  return OkStatus();
+}
+
+Status SamplingResolver::SetGivenOutputs(const GenerationRequest& request,
+                                         wire::SamplingParams* params) const {
+  if (!request.trace_decode_token_ids) return OkStatus();
+  std::vector<TokenId> ids;
+  for (const int64_t id : *request.trace_decode_token_ids) {
+    RETURN_IF_ERROR(CheckId("trace_decode_token_ids", id));
+    ids.push_back(static_cast<TokenId>(id));
+  }
+  params->trace_decode_token_ids = wire::PackedTokenIds(ids);
   return OkStatus();
 }
 

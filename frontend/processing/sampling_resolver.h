@@ -38,7 +38,9 @@ class SamplingResolver {
   Status SetDistribution(const GenerationRequest& request, wire::SamplingParams* out) const;
   Status SetLogprobs(const GenerationRequest& request, std::optional<int64_t> logprobs,
                      wire::SamplingParams* out) const;
+  Status SetPromptScores(const GenerationRequest& request, wire::SamplingParams* params) const;
   Status SetTokenRules(const GenerationRequest& request, wire::SamplingParams* out) const;
+  Status SetGivenOutputs(const GenerationRequest& request, wire::SamplingParams* params) const;
   Status AddStopTokens(const GenerationRequest& request, wire::SamplingParams* params) const;
   Status AddBadWords(const GenerationRequest& request, wire::SamplingParams* params) const;
   Status CheckLogprobs(const char* field, int64_t num) const;

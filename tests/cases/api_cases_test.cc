@@ -143,8 +143,14 @@ InputConfig ParserInput() {
   return config;
 }
 
+InputConfig PlainInput() {
+  InputConfig config;
+  config.enable_trace_replay = true;
+  return config;
+}
+
 TEST_CASE("API cases: every request has the expected outcome") {
-  const ApiModel plain;
+  const ApiModel plain(PlainInput());
   const ApiModel with_parsers(ParserInput());
   int num_cases = 0;
   for (const auto& file :

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -151,6 +152,17 @@ std::string DescribeRequest(const wire::EngineCoreRequest& request) {
   add("_eos_token_id", params.eos_token_id);
   for (const auto& [id, bias] : params.logit_bias) {
     sampling["logit_bias"][std::to_string(id)] = bias;
+  }
+  add("prompt_logprob_start", params.prompt_logprob_start);
+  if (!params.prompt_logprob_token_ids.is_nil()) {
+    const auto tensor = wire::DecodeTensor(params.prompt_logprob_token_ids, {});
+    std::vector<int32_t> ids(tensor->data.size() / sizeof(int32_t));
+    std::memcpy(ids.data(), tensor->data.data(), tensor->data.size());
+    sampling["prompt_logprob_token_ids"] = {
+        {"dtype", tensor->dtype}, {"shape", tensor->shape}, {"ids", ids}};
+  }
+  if (!params.trace_decode_token_ids.is_nil()) {
+    sampling["trace_decode_token_ids"] = wire::ToJson(params.trace_decode_token_ids.packed);
   }
   if (!params.allowed_token_ids.empty()) sampling["allowed_token_ids"] = params.allowed_token_ids;
   if (!params.logprob_token_ids.empty()) sampling["logprob_token_ids"] = params.logprob_token_ids;

@@ -1,7 +1,10 @@
 #include "engine_core/request_check.h"
 
+#include <array>
 #include <cmath>
 #include <functional>
+
+#include "proto_msgpack/token_ids.h"
 
 #include <catch2/catch.hpp>
 
@@ -120,6 +123,18 @@ TEST_CASE("Ingress: everything that could do harm is refused with a message") {
          r.sampling_params.allowed_token_ids = {5, 100};
        }},
       {"logprob_token_ids", [](auto& r) { r.sampling_params.logprob_token_ids = {-1}; }},
+      {"trace_decode_token_ids holds token id 100",
+       [](auto& r) {
+         r.sampling_params.trace_decode_token_ids = wire::PackedTokenIds(std::array{5, 100});
+       }},
+      {"array", [](auto& r) { r.sampling_params.trace_decode_token_ids.packed = "\x07"; }},
+      {"trace_decode_token_ids cannot be combined with thinking_token_budget",
+       [](auto& r) {
+         r.sampling_params.trace_decode_token_ids = wire::PackedTokenIds(std::array{5});
+         r.sampling_params.thinking_token_budget = 2;
+         r.own.reasoning =
+             wire::ReasoningMarks{.begin = {1}, .end = {2}, .tool_call = {}, .forced_end = {2}};
+       }},
       {"bad_words",
        [](auto& r) {
          r.sampling_params.bad_words_token_ids = {{1}, {2, 100}};

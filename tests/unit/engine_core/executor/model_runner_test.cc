@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "engine_core/models/registry.h"
+#include "proto_msgpack/token_ids.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
 #include "tests/support/engine_driver.h"
 
@@ -229,6 +230,32 @@ TEST_CASE("model runner: a request that fails may run once more before its failu
     CHECK_THAT(result.results[0].status.message(), Contains("logprobs is 1000000"));
     CHECK(result.sampled_token_ids ==
           std::vector<TokenId>{kNoToken, alone.transcript("b").token_ids[i]});
+  }
+}
+
+TEST_CASE("model runner: outputs that are given are the request's, and then it samples") {
+  const std::vector<TokenId> prompt = {5, 6, 7}, given = {9, 11, 9, 2};
+  wire::SamplingParams params = GreedyParams(6), reference = params;
+  params.trace_decode_token_ids = wire::PackedTokenIds(given);
+  params.logprobs = 0;
+  reference.prompt_logprobs = 0;
+  const bool on_device = GENERATE(false, true);
+  CAPTURE(on_device);
+  EngineDriver engine(on_device ? OnDevice(TinyOptions()) : TinyOptions());
+  std::vector<TokenId> whole = prompt;
+  whole.insert(whole.end(), given.begin(), given.end());
+  engine.Add("reference", whole, reference);
+  engine.Add("a", prompt, params);
+  engine.RunAll();
+  const Transcript& scored = engine.transcript("reference");
+  std::vector<TokenId> expected = given;
+  expected.insert(expected.end(), scored.token_ids.begin(), scored.token_ids.begin() + 2);
+  CHECK(engine.transcript("a").token_ids == expected);
+  for (size_t i = 0; i < given.size(); ++i) {
+    CAPTURE(i);
+    const size_t place = prompt.size() + i - 1;
+    CHECK(engine.transcript("a").logprobs[i] ==
+          Approx(scored.prompt_logprobs.logprobs[place]).margin(1e-4));
   }
 }
 

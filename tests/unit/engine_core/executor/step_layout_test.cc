@@ -6,6 +6,7 @@
 
 #include "engine_core/executor/step_inputs.h"
 #include "kernels/backend.h"
+#include "proto_msgpack/codec.h"
 
 #include <catch2/catch.hpp>
 
@@ -135,6 +136,22 @@ TEST_CASE("step layout: each position of a prompt whose logprobs are asked for m
   const StepLayout last = steps.LayOut();
   CHECK_THAT(TokenRows(last), Equals(std::vector<int32_t>{0, 1}));
   CHECK_THAT(PromptRows(last), Equals(std::vector<int32_t>{4, -1}));
+}
+
+TEST_CASE("step layout: each position of a prompt whose tokens are scored makes logits") {
+  Steps steps(true);
+  const int32_t ids[] = {1, 2, 3};
+  wire::SamplingParams params;
+  params.prompt_logprob_token_ids = wire::PackedTensor(
+      {.dtype = "<i4", .shape = {3, 1}, .data = {reinterpret_cast<const char*>(ids), sizeof ids}});
+  params.prompt_logprob_start = 2;
+  steps.Admit(1, 6, params);
+  steps.Run(1, 0, 4, {BlockId{1}, BlockId{2}}, false);
+  const StepLayout first = steps.LayOut();
+  CHECK_THAT(PromptRows(first), Equals(std::vector<int32_t>{2, 3}));
+  CHECK(!first.has_device_rows);
+  steps.Run(1, 4, 2, {}, true);
+  CHECK_THAT(PromptRows(steps.LayOut()), Equals(std::vector<int32_t>{4, -1}));
 }
 
 TEST_CASE("step layout: rows are the device's where its sampler takes the request") {

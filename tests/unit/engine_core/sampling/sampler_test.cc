@@ -153,6 +153,30 @@ TEST_CASE("logprobs: chosen first, then the best in order, and the rank counts e
   CHECK(rank == 2);
 }
 
+TEST_CASE("sampler: a token that is given is scored as if it were drawn") {
+  const bool is_greedy = GENERATE(true, false);
+  CAPTURE(is_greedy);
+  SamplingConfig config = Greedy();
+  if (!is_greedy) config.temperature = 0.5f;
+  config.num_logprobs = 0;
+  std::vector<float> row = {1, 3, 2, 3, 0};
+  TokenId id = 0;
+  float logprob = 0;
+  int64_t rank = 0;
+  SamplerScratch scratch;
+  SampleInput input;
+  input.logits = row;
+  input.config = &config;
+  input.given_token = 2;
+  input.logprobs = {std::span(&id, 1), std::span(&logprob, 1), &rank};
+  CHECK(SampleToken(input, &scratch).token_id == 2);
+  CHECK(id == 2);
+  CHECK(rank == 3);
+  double sum = 0;
+  for (const float x : {1, 3, 2, 3, 0}) sum += std::exp(static_cast<double>(x));
+  CHECK(logprob == Approx(2 - std::log(sum)).margin(1e-6));
+}
+
 TEST_CASE("logprobs: requested ids instead of the top ones, in their order") {
   SamplingConfig config = Greedy();
   config.logprob_token_ids = {4, 0};
@@ -172,6 +196,19 @@ TEST_CASE("logprobs: requested ids instead of the top ones, in their order") {
   CHECK(ids[2] == 0);
   CHECK(logprobs[0] - logprobs[1] == Approx(3));
   CHECK(logprobs[2] - logprobs[1] == Approx(1));
+}
+
+TEST_CASE("logprobs: scores of tokens, and of what is none") {
+  const std::vector<float> row = {1, 3, 2, 3, 0};
+  const std::vector<TokenId> ids = {4, -1, 1};
+  float scores[3];
+  FillScoresOf(row, /*normalized=*/false, ids, scores);
+  CHECK(scores[0] == 0);
+  CHECK(scores[1] == -std::numeric_limits<float>::infinity());
+  CHECK(scores[2] == 3);
+  FillScoresOf(row, /*normalized=*/true, ids, scores);
+  CHECK(scores[2] - scores[0] == Approx(3));
+  CHECK(scores[0] == Approx(-std::log(1 + std::exp(1) + std::exp(2) + 2 * std::exp(3))));
 }
 
 TEST_CASE("logprobs: a top_k keeps tokens that are too unlikely to be sampled") {

@@ -41,5 +41,22 @@ TEST_CASE("chats that show tools are rendered by the template for tools") {
   CHECK(Prompt(one, kTools) == "plain");
 }
 
+TEST_CASE("lists of tokens to score are refused before they need more than the limit of bytes") {
+  InputConfig config;
+  config.max_fanout_bytes = 4 * 6;  // a matrix of 2 by 3
+  const ApiModel model(config);
+  const auto prepare = [&](const std::string& ids) {
+    return model.Prepare(
+        "/inference/v1/generate",
+        R"({"token_ids": [1, 2, 3], "sampling_params": {"prompt_logprob_token_ids": )" + ids +
+            "}}");
+  };
+  CHECK(prepare("[[1, 2, 3], [4]]").ok());
+  const Status refusal = prepare("[[1, 2, 3, 4], []]").status();
+  CHECK(refusal.param() == "prompt_logprob_token_ids");
+  CHECK(refusal.message() ==
+        "prompt_logprob_token_ids with 2 lists of up to 4 ids would need more than 24 bytes");
+}
+
 }  // namespace
 }  // namespace tandem
