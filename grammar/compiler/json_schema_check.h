@@ -1,7 +1,9 @@
 #pragma once
 
-// Refuses JSON schemas with keywords that xgrammar leaves out without a word. Pure; any thread.
-// Keywords of no effect on what is valid (title, format of an unknown kind …) are left alone.
+// Refuses JSON schemas with keywords that xgrammar leaves out without a word: always, or beside
+// others; and patterns that make no JSON. Pure; any thread.
+// Keywords of no effect on what is valid (title, format of an unknown kind …) are left alone, and
+// so are those beside `$ref`, which have none before draft 2019-09.
 
 #include <string>
 
@@ -9,7 +11,8 @@
 
 namespace tandem {
 
-// INVALID_ARGUMENT: the text is not JSON, or names the first such keyword and where it stands.
+// INVALID_ARGUMENT: the text is not JSON, or has such a keyword or pattern: the first and where it
+// stands.
 Status CheckJsonSchema(const std::string& schema_text);
 
 }  // namespace tandem

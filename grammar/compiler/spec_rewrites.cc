@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/strings.h"
+#include "grammar/compiler/json_pattern.h"
 
 namespace tandem {
 namespace {
@@ -97,14 +98,32 @@ std::string WithoutLeadingCaret(std::string_view members) {
   return std::string("(\\^|[") + (is_range ? "_" : "") + std::string(members) + "])";
 }
 
+std::string Readable(std::string_view pattern) {
+  return InPrintableAscii(WithoutLeadingCarets(pattern));
+}
+
+// Whether a name changed.
+bool RewriteNames(Json* patterns) {
+  Json rewritten = Json::object();
+  bool is_changed = false;
+  for (auto& [pattern, schema] : patterns->items()) {
+    std::string name = Readable(pattern);
+    is_changed |= name != pattern;
+    rewritten[std::move(name)] = std::move(schema);
+  }
+  *patterns = std::move(rewritten);
+  return is_changed;
+}
+
 // Whether a pattern changed.
 bool RewritePatterns(Json* part) {
   bool is_changed = false;
   for (auto& [key, value] : part->items()) {
     if (key == "const" || key == "enum" || key == "default" || key == "examples") continue;
     if (value.is_structured()) is_changed |= RewritePatterns(&value);
+    if (key == "patternProperties" && value.is_object()) is_changed |= RewriteNames(&value);
     if (key != "pattern" || !value.is_string()) continue;
-    std::string rewritten = WithoutLeadingCarets(value.get_ref<const std::string&>());
+    std::string rewritten = Readable(value.get_ref<const std::string&>());
     is_changed |= rewritten != value.get_ref<const std::string&>();
     value = std::move(rewritten);
   }
@@ -154,7 +173,7 @@ std::string WithoutLeadingCarets(std::string_view regex) {
   return rewritten.append(regex.substr(done));
 }
 
-std::string WithoutLeadingCaretsInPatterns(const std::string& json) {
+std::string WithReadablePatterns(const std::string& json) {
   if (json.find("pattern") == json.npos) return json;
   Json parsed = Json::parse(json, nullptr, false);
   return parsed.is_structured() && RewritePatterns(&parsed) ? parsed.dump() : json;

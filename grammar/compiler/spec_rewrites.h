@@ -22,9 +22,11 @@ StatusOr<std::string> CurrentStructuralTag(const std::string& tag_json,
 
 // xgrammar 0.2.8 takes [\^a] for [^a]: the same set of characters as (\^|[a]).
 std::string WithoutLeadingCarets(std::string_view regex);
-// The same for each `pattern` of a JSON schema or a structural tag, where it is not an instance's.
-// What is not JSON, and what needs no change, is returned as it is.
-std::string WithoutLeadingCaretsInPatterns(const std::string& json);
+// The same for each `pattern` of a JSON schema or a structural tag and each name of its
+// `patternProperties`, where it is not an instance's; and all in printable ASCII
+// (grammar/compiler/json_pattern.h). What is not JSON, and what needs no change, is returned as it
+// is.
+std::string WithReadablePatterns(const std::string& json);
 
 // What a library's message says, without times, source files and the conditions it checked; the
 // lines of its log, each once.

@@ -42,7 +42,7 @@ std::string WithoutHarmless(const std::string& warnings) {
 
 xgrammar::CompiledGrammar CompileJsonSchema(const GrammarSpec& spec,
                                             xgrammar::GrammarCompiler& compiler) {
-  const std::string schema = WithoutLeadingCaretsInPatterns(spec.text);
+  const std::string schema = WithReadablePatterns(spec.text);
   switch (spec.blanks) {
     case JsonBlanks::kAny:
       return compiler.CompileJSONSchema(schema);
@@ -73,7 +73,7 @@ StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec,
       break;
   }
   ASSIGN_OR_RETURN(const std::string tag, CurrentStructuralTag(spec.text, spec.blanks));
-  return compiler.CompileStructuralTag(WithoutLeadingCaretsInPatterns(tag));
+  return compiler.CompileStructuralTag(WithReadablePatterns(tag));
 }
 
 std::string_view NameOf(GrammarKind kind) {

@@ -48,10 +48,12 @@ TEST_CASE("classes of a regex that begin with a caret keep their characters") {
 TEST_CASE("patterns of schemas are rewritten, instances are not") {
   const std::string schema =
       R"j({"properties":{"pattern":{"pattern":"[\\^a]"}},"enum":[{"pattern":"[\\^a]"}]})j";
-  CHECK(WithoutLeadingCaretsInPatterns(schema) ==
+  CHECK(WithReadablePatterns(schema) ==
         R"j({"properties":{"pattern":{"pattern":"(\\^|[a])"}},"enum":[{"pattern":"[\\^a]"}]})j");
+  CHECK(WithReadablePatterns(R"({"patternProperties":{"^ä":{},"[\\^a]":{"pattern":"é"}}})") ==
+        R"j({"patternProperties":{"^\\u00E4":{},"(\\^|[a])":{"pattern":"\\u00E9"}}})j");
   for (const char* same : {R"({ "pattern": "[^a]" })", R"("pattern [\\^")", R"({"pattern": )"}) {
-    CHECK(WithoutLeadingCaretsInPatterns(same) == same);
+    CHECK(WithReadablePatterns(same) == same);
   }
 }
 

@@ -42,6 +42,32 @@ TEST_CASE("an invalid spec is refused with what is wrong in it") {
              Contains("the structural tag"));
 }
 
+TEST_CASE("a pattern with letters of any alphabet leaves no quote unescaped") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  std::vector<int32_t> mask((kVocabSize + 31) / 32);
+  const auto token_of = [&](const std::string& text) {
+    TokenId id = 0;
+    while (vocabulary.text(id) != text) ++id;
+    return id;
+  };
+  for (const char* schema : {R"({"type": "string", "pattern": "^.é?$"})",
+                             R"({"type": "object", "patternProperties": {"^.😀?$": {}}})"}) {
+    CAPTURE(schema);
+    const auto grammar =
+        CompileGrammar({GrammarKind::kJsonSchema, JsonBlanks::kNone, schema}, &vocabulary);
+    REQUIRE(grammar.ok());
+    TokenMatcher matcher(*grammar, &vocabulary);
+    const bool is_object = std::string(schema).find("object") != std::string::npos;
+    for (const char* text : {"{", "\""}) {
+      if (*text == '{' && !is_object) continue;
+      REQUIRE(matcher.Accept(token_of(text)));
+    }
+    matcher.FillMask(false, mask);
+    CHECK_FALSE(IsAllowed(mask, token_of("\"")));
+    CHECK(IsAllowed(mask, token_of("a")));
+  }
+}
+
 TEST_CASE("Lark's form is read too") {
   GrammarVocabulary vocabulary = LoadVocabulary();
   const GrammarSpec spec = {GrammarKind::kGrammar, JsonBlanks::kAny, "start: \"yes\" | \"no\""};
