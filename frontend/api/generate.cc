@@ -38,11 +38,15 @@ StatusOr<std::optional<int64_t>> ReadPriority(const HttpRequest& request) {
                               "', must be an integer of 64 bits");
 }
 
-// nullopt: the header is not there, or longer than an engine takes.
+// nullopt: the header is not there.
 StatusOr<std::optional<std::string>> ReadSession(const HttpRequest& request) {
   constexpr size_t kMaxSessionBytes = 256;
   const std::string_view session = request.Header("x-session-id");
-  if (session.empty() || session.size() > kMaxSessionBytes) return std::optional<std::string>();
+  if (session.empty()) return std::optional<std::string>();
+  if (session.size() > kMaxSessionBytes) {
+    return InvalidArgumentError("X-Session-Id has " + std::to_string(session.size()) +
+                                " bytes, must have at most " + std::to_string(kMaxSessionBytes));
+  }
   if (FindInvalidUtf8(session) == session.npos) return std::optional(std::string(session));
   return InvalidArgumentError("X-Session-Id must be UTF-8");
 }

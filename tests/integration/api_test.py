@@ -245,11 +245,13 @@ class Responses(unittest.TestCase):
         self.assertEqual(status, 200)
 
     def test_headers_that_cannot_be_read_are_refused_by_name(self):
-        for name, value in (("X-Vllm-Priority", "high"), ("X-Vllm-Priority", "99999999999999999999"), ("X-Session-Id", "\xff")):
+        for name, value in (("X-Vllm-Priority", "high"), ("X-Vllm-Priority", "99999999999999999999"), ("X-Session-Id", "\xff"),
+                            ("X-Session-Id", "s" * 257)):
             status, body = self.server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, **{name: value})
             self.assertEqual(status, 400, body)
             self.assertIn(name, json.loads(body)["error"]["message"])
         self.assertEqual(self.server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, **{"X-Vllm-Priority": "-3"})[0], 200)
+        self.assertEqual(self.server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}, **{"X-Session-Id": "s" * 256})[0], 200)
 
     def test_metrics_agree_with_usage(self):
         names = ("vllm:prompt_tokens_total", "vllm:generation_tokens_total", "vllm:time_to_first_token_seconds_count",
