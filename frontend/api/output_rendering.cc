@@ -44,6 +44,22 @@ StatusOr<std::vector<TokenId>> CheckedIds(const std::vector<int64_t>& ids, const
   return checked;
 }
 
+bool HasLogprobs(const GeneratedTokens& generated) {
+  return std::any_of(generated.choices.begin(), generated.choices.end(),
+                     [](const auto& choice) { return !choice.logprobs.is_null(); });
+}
+
+// Tokens whose texts are needed, not their logprobs.
+wire::LogprobsRows UnscoredRows(const std::vector<TokenId>& ids) {
+  wire::LogprobsRows rows;
+  rows.num_rows = static_cast<int32_t>(ids.size());
+  rows.num_columns = 1;
+  rows.token_ids = ids;
+  rows.logprobs.resize(ids.size());
+  rows.ranks.resize(ids.size(), 1);
+  return rows;
+}
+
 // {"token": "token_id:5"} or {"token_id": 5}, and the logprob.
 bool ReadScored(const Json& entry, TokenId vocab_size, TokenId* id, float* logprob) {
   constexpr std::string_view kMark = "token_id:";
@@ -206,8 +222,12 @@ class Derenderer {
     usage.completion_tokens = static_cast<int64_t>(prior.size());
     if (!prior.empty()) {
       wire::EngineCoreOutput before;
+      if (HasLogprobs(*source.generated)) before.new_logprobs = UnscoredRows(prior);
       before.new_token_ids = std::move(prior);
-      processor.Process(before).Clear();  // shown by the events before this one
+      MessageDelta& delta = processor.Process(before);
+      writer->WriteDelta(0, delta, usage);
+      delta.Clear();
+      text.clear();  // shown by the events before this one
     }
     Json next = {{"prior_token_ids", state.prior_token_ids}, {"role_sent", state.role_sent}};
     for (const GeneratedTokens::Choice& choice : source.generated->choices) {
@@ -300,11 +320,6 @@ Json Original(const JsonDocument& given, const std::optional<std::string>& model
   for (const char* key : {"n", "stream", "stream_options"}) request.erase(key);
   if (model) request["model"] = *model;
   return request;
-}
-
-bool HasLogprobs(const GeneratedTokens& generated) {
-  return std::any_of(generated.choices.begin(), generated.choices.end(),
-                     [](const auto& choice) { return !choice.logprobs.is_null(); });
 }
 
 using Derender = StatusOr<std::string> (*)(std::string_view, const RequestHeaders&,

@@ -238,6 +238,32 @@ class Rendering(unittest.TestCase):
             state = answer["stream_state"]
             text += "".join(choice["text"] for choice in answer["chunk"]["choices"])
         self.assertEqual(text, " a time")
+
+    def test_a_stream_of_a_completion_goes_on_where_its_last_event_ended(self):
+        for fields in ({"logprobs": 1}, {"echo": True}):
+            with self.subTest(fields):
+                body = {"prompt": "Once upon", "max_tokens": 3, "temperature": 0, **fields}
+                self.server.reply(" a time")
+                whole = self.events("/v1/completions", body)
+                rendered = self.ask("/v1/completions/render", body)[0]
+                self.server.reply(" a time")
+                state, pieces = None, []
+                for event in self.events("/inference/v1/generate", rendered):
+                    answer = self.ask("/v1/completions/derender", {
+                        "stream": True, "generate_chunk": event, "stream_state": state, "completion_request": body})
+                    state = answer["stream_state"]
+                    pieces.append(answer["chunk"])
+                self.assertGreater(len(pieces), 1)
+                self.assertEqual(self.texts_and_places(pieces), self.texts_and_places(whole))
+
+    @staticmethod
+    def texts_and_places(events):
+        choices = [choice for event in events for choice in event["choices"]]
+        return ("".join(choice["text"] for choice in choices),
+                [place for choice in choices for place in (choice["logprobs"] or {}).get("text_offset", [])])
+
+    def test_wrong_events_of_a_completion_are_refused(self):
+        body = {"prompt": "Once upon", "max_tokens": 6, "temperature": 0}
         for wrong in ({"stream": True}, {"stream": True, "generate_chunk": {"choices": [{}, {}]}},
                       {"stream": True, "generate_chunk": {"choices": []}, "stream_state": {"prior_token_ids": [-1]}}):
             self.ask("/v1/completions/derender", {**wrong, "completion_request": body}, status=400)
