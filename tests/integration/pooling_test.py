@@ -200,6 +200,20 @@ class Embeddings(unittest.TestCase):
             self.near(vector, expected)
         self.near(client.embed_query(self.texts[0]), self.outputs["embeddings"][0])
 
+    def test_llama_index(self):
+        """What llama-index-embeddings-openai-like 0.4.0 sends. It is not installed: it brings 70 packages (nltk, SQLAlchemy,
+        networkx, tiktoken …; 300 MB), and the openai client among them makes the body."""
+        def vectors(body):
+            answer = self.ask(self.server, "/v1/embeddings", **json.loads(body))
+            return [struct.unpack(f"<{len(data) // 4}f", data)
+                    for data in (base64.b64decode(item["embedding"]) for item in answer["data"])]
+        texts = json.dumps(self.texts[:2])
+        for vector, expected in zip(vectors('{"model":"m","input":%s,"encoding_format":"base64"}' % texts),
+                                    self.outputs["embeddings"], strict=False):
+            self.near(vector, expected)
+        for i, vector in enumerate(vectors('{"model":"m","input":%s,"dimensions":16,"encoding_format":"base64"}' % texts)):
+            self.near(vector, self.outputs[f"matryoshka16.{i}"][0])
+
     def test_openai_client(self):
         try:
             import openai
