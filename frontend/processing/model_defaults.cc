@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/fields.h"
+#include "common/json_text.h"
 #include "common/read_file.h"
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/json.h"
@@ -16,7 +17,7 @@ constexpr int64_t kMaxConfigBytes = 100'000'000;  // as the engine core
 
 StatusOr<Json> ParseObject(std::string_view file, std::string_view text) {
   if (text.empty()) return Json::object();
-  auto parsed = ParseJson(text);
+  auto parsed = ParseJson(WithoutInfinities(text));
   if (!parsed.ok()) return parsed.status().WithContext(file);
   if (!(*parsed)->is_object()) return InvalidArgumentError("not an object").WithContext(file);
   return std::move(parsed->mutable_value());

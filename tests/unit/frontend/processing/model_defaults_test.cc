@@ -31,6 +31,14 @@ TEST_CASE("ModelDefaults: the end token of config.json replaces a missing one") 
   CHECK_FALSE(defaults->max_tokens_cap);
 }
 
+// As Python writes it in the files of Nemotron-H.
+TEST_CASE("ModelDefaults: config.json may have infinities") {
+  const auto defaults = ParseModelDefaults(
+      R"({"time_step_limit": [0.0, Infinity], "vocab_size": 8, "eos_token_id": 7})", "", "");
+  REQUIRE(defaults.ok());
+  CHECK(defaults->eos_ids == std::vector<TokenId>{7});
+}
+
 TEST_CASE("ModelDefaults: --hf-overrides replaces keys of config.json, also nested ones") {
   const auto defaults =
       ParseModelDefaults(R"({"text_config": {"vocab_size": 8, "eos_token_id": 7}})", "", "",
