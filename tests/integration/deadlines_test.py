@@ -96,13 +96,14 @@ class Queues(unittest.TestCase):
         return response if response[0] == 503 else None
 
     def test_a_predicted_wait_that_is_too_long_is_refused(self):
-        with Frontend("--max-ttft", "0.05", "--enable-server-load-tracking", engine=("--max-num-seqs", "1")) as server:
+        with Frontend("--max-ttft", "0.05", engine=("--max-num-seqs", "1")) as server:
             # What a token in the queue costs is learned from requests that had to wait.
             server.engine.send_signal(signal.SIGSTOP)
             asking = [threading.Thread(target=ask, args=(server, "/v1/completions", {**COMPLETION, "max_tokens": 2}))
                       for _ in range(2)]
             for thread in asking:
                 thread.start()
+            wait_for(lambda: server.total("vllm:num_requests_waiting") == 2, "both are in the queue")
             # They wait at least until the time of a third one is over.
             self.assertEqual(ask(server, "/v1/completions", COMPLETION, **{"X-Request-Timeout": "0.5"})[0], 504)
             server.engine.send_signal(signal.SIGCONT)
@@ -113,8 +114,7 @@ class Queues(unittest.TestCase):
                 waiting = threading.Thread(target=ask, args=(
                     server, "/v1/completions", {"model": "m", "prompt": [5] * 4000, "max_tokens": 2}))
                 waiting.start()
-                wait_for(lambda: server.get("/load")[1] == b'{"server_load":1}', "it is in the queue")
-                # Its tokens count once its prompt was checked.
+                wait_for(lambda: server.total("vllm:num_requests_waiting") == 1, "it is in the queue")
                 status, headers, text = wait_for(lambda: self.refused(server), "the queue is too long")
                 self.assertGreater(int(headers["Retry-After"]), 1)
                 self.assertIn(b"first token", text)
