@@ -106,11 +106,6 @@ void MessageEvents::EndBlock(BlockKind kind) {
 
 void MessageEvents::End(const MessageDelta& last) {
   blocks_.End();
-  // As the response in one body has it: some clients read the first block without a look.
-  if (num_blocks_ == 0) {
-    BeginBlock(BlockKind::kText, nullptr);
-    EndBlock(BlockKind::kText);
-  }
   stop_ = StopOf(last, blocks_.has_calls());
 }
 

@@ -88,21 +88,6 @@ TEST_CASE("a thinking block ends with one signature, and text after a call is a 
   CHECK(blocks[4]["thinking"] == "late");
 }
 
-TEST_CASE("a message without output has one empty text, as the response in one body has") {
-  std::string out;
-  MessageEvents events(&out);
-  events.Start({"id", 0, "m", ""}, {});
-  out.clear();
-  events.End(Ended(FinishReason::kStop));
-  CHECK(out == R"(event: content_block_start
-data: {"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}
-
-event: content_block_stop
-data: {"type":"content_block_stop","index":0}
-
-)");
-}
-
 TEST_CASE("the stop reason follows from how the message ended") {
   const auto reason = [](const MessageDelta& last, bool has_calls) {
     return std::string(StopOf(last, has_calls).reason);
