@@ -103,8 +103,7 @@ Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel dra
 
 Status ModelRunner::Allocate(PoolerHead head) {
   const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
-  const bool has_states = kv_spec_.num_with_state(kv_spec_.num_layers) > 0;
-  if (has_states) attention_shape_.state_block_size = kv_spec_.block_size;
+  AddStates(kv_spec_, &attention_shape_);
   ASSIGN_OR_RETURN(plan_, backend_->MakeAttentionPlan(attention_shape_, tokens, seqs));
   for (int32_t group = 1; group < limits_.groups.count(); ++group) {
     ASSIGN_OR_RETURN(other_plans_.emplace_back(),

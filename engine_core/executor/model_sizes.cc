@@ -167,6 +167,10 @@ AttentionShape AttentionShapeOf(const ModelConfig& config, RankShare share) {
   return shape;
 }
 
+void AddStates(const KvCacheSpec& spec, AttentionShape* shape) {
+  if (spec.num_with_state(spec.num_layers) > 0) shape->state_block_size = spec.block_size;
+}
+
 ModelLimits ModelLimitsOf(const ExecutorLimits& limits) {
   return {.max_tokens = limits.max_num_batched_tokens,
           .max_logits_rows = MaxLogitsRows(limits),

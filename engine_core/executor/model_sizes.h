@@ -42,6 +42,8 @@ std::string KvMemoryText(const ModelConfig& config, const KvCacheSpec& spec,
                          const LayerGroups& groups, int64_t bytes_per_block);
 
 AttentionShape AttentionShapeOf(const ModelConfig& config, RankShare share = {});
+// For layers that keep a state in the cache's blocks; without effect if there are none.
+void AddStates(const KvCacheSpec& spec, AttentionShape* shape);
 
 // What a model must have room for to run under these limits.
 ModelLimits ModelLimitsOf(const ExecutorLimits& limits);

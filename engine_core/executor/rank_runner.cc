@@ -18,7 +18,7 @@ StatusOr<std::unique_ptr<RankRunner>> RankRunner::Create(std::unique_ptr<Backend
   std::unique_ptr<RankRunner> runner(new RankRunner(std::move(backend), std::move(model), spec,
                                                     ModelLimitsOf(limits).max_logits_rows, group));
   AttentionShape shape = AttentionShapeOf(config, group->place().share);
-  if (spec.num_with_state(spec.num_layers) > 0) shape.state_block_size = spec.block_size;
+  AddStates(spec, &shape);
   ASSIGN_OR_RETURN(runner->plan_, runner->backend_->MakeAttentionPlan(
                                       shape, limits.max_num_batched_tokens, limits.max_num_seqs));
   if (runner->device().memory_is_host()) return runner;
