@@ -33,11 +33,13 @@ Status Refuse(const std::string& what, const std::string& path, const std::strin
   return InvalidArgumentError("the JSON schema has " + what + " at #" + path + ", " + why);
 }
 
-// The first of these keywords that a schema has, in quotes; empty: none.
+std::string Quoted(const std::string& keyword) { return "\"" + keyword + "\""; }
+
+// The first of these keywords that a schema has; empty: none.
 template <size_t kCount>
 std::string FirstOf(const char* const (&keywords)[kCount], const Json& schema) {
   for (const char* keyword : keywords) {
-    if (schema.contains(keyword)) return "\"" + std::string(keyword) + "\"";
+    if (schema.contains(keyword)) return keyword;
   }
   return "";
 }
@@ -84,10 +86,9 @@ Status CheckPattern(const std::string& pattern, const std::string& path) {
                 "which matches only characters that JSON escapes and cannot be enforced");
 }
 
-// Whether the keyword, in quotes, only allows or forbids properties that an output does not have
-// in any case.
-bool IsAboutOthers(const Json& schema, const std::string& quoted) {
-  return schema[quoted.substr(1, quoted.size() - 2)].is_boolean();
+// Whether the keyword only allows or forbids properties that an output does not have in any case.
+bool IsAboutOthers(const Json& schema, const std::string& keyword) {
+  return schema[keyword].is_boolean();
 }
 
 // What a keyword means may depend on those beside it.
@@ -98,10 +99,11 @@ Status CheckTogether(const Json& schema, const std::string& path, bool has_type)
   if (const std::string keyword = FirstOf(kUnions, schema); !keyword.empty()) {
     const std::string& beside = limit.empty() ? part : limit;
     if (beside.empty() || IsAboutOthers(schema, beside)) return OkStatus();
-    return Refuse(beside + " beside " + keyword, path, "which cannot be enforced together");
+    return Refuse(Quoted(beside) + " beside " + Quoted(keyword), path,
+                  "which cannot be enforced together");
   }
   if (!has_type && part.empty() && !limit.empty()) {
-    return Refuse(limit + " without \"type\"", path, "which cannot be enforced");
+    return Refuse(Quoted(limit) + " without \"type\"", path, "which cannot be enforced");
   }
   return CheckRequired(schema, path);
 }
@@ -111,7 +113,7 @@ Status CheckSchema(const Json& schema, const std::string& path, bool has_type = 
   for (const char* keyword : kLeftOut) {
     const auto found = schema.find(keyword);
     if (found == schema.end() || *found == false) continue;
-    return Refuse("the keyword \"" + std::string(keyword) + "\"", path, "which cannot be enforced");
+    return Refuse("the keyword " + Quoted(keyword), path, "which cannot be enforced");
   }
   RETURN_IF_ERROR(CheckTogether(schema, path, has_type || schema.contains("type")));
   if (const auto pattern = schema.find("pattern");
