@@ -206,14 +206,20 @@ TEST_CASE("ranks: an int4 KV cache, whose heads are rounded one by one") {
   CheckSplits(options, {kTwoShares}, {"llama_plain", "gemma2", "deepseek_v2"});
 }
 
-// A matrix whose columns share scales, or come in blocks, is cut between its rows alone.
-TEST_CASE("ranks: checkpoints that come quantized, and GGUF files") {
+// Four, each longer than the one before it by `step` tokens, of ids from 3 to num_ids + 2.
+json MadeUpPrompts(int step, int num_ids) {
   json prompts = {{"n_greedy", 8}, {"prompts", json::array()}};
   for (int index = 0; index < 4; ++index) {
     json ids = json::array();
-    for (int i = 0; i < 3 + 9 * index; ++i) ids.push_back(3 + (37 * i + 11 * index) % 300);
+    for (int i = 0; i < 3 + step * index; ++i) ids.push_back(3 + (37 * i + 11 * index) % num_ids);
     prompts["prompts"].push_back({{"index", index}, {"prompt_ids", ids}});
   }
+  return prompts;
+}
+
+// A matrix whose columns share scales, or come in blocks, is cut between its rows alone.
+TEST_CASE("ranks: checkpoints that come quantized, and GGUF files") {
+  const json prompts = MadeUpPrompts(9, 300);
   int num_models = 0;
   for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "quantized", "goldens.json")) {
     const std::string file = folder + "/model.gguf";
@@ -237,12 +243,7 @@ TEST_CASE("ranks: checkpoints that come quantized, and GGUF files") {
 // Scans with a norm whose groups are on several ranks, beside attention, and Mamba's, with made up
 // weights; a delta rule whose key heads take turns, as in GGUF files.
 TEST_CASE("ranks: states of kinds that no recorded model of the smaller set has") {
-  json prompts = {{"n_greedy", 8}, {"prompts", json::array()}};
-  for (int index = 0; index < 4; ++index) {
-    json ids = json::array();
-    for (int i = 0; i < 3 + 19 * index; ++i) ids.push_back(3 + (37 * i + 11 * index) % 500);
-    prompts["prompts"].push_back({{"index", index}, {"prompt_ids", ids}});
-  }
+  const json prompts = MadeUpPrompts(19, 500);
   std::vector<std::string> configs;
   for (const std::string_view model : kStateModels) configs.push_back(ConfigOfStateModel(model));
   for (const char* takes_turns : {"false", "true"}) {
