@@ -14,7 +14,8 @@ tandem_test(property_text LABEL property SRCS
   property/stop_strings_test.cc property/bpe_test.cc property/detokenizer_test.cc
   property/tokenizer_file_test.cc property/encoded_text_cache_test.cc
   DEPS frontend/text tests/support/files)
-tandem_test(unit_net LABEL unit SRCS unit/frontend/net/net_test.cc unit/frontend/net/send_ring_test.cc DEPS frontend/net)
+tandem_test(unit_net LABEL unit SRCS unit/frontend/net/net_test.cc unit/frontend/net/send_ring_test.cc DEPS frontend/net
+  tests/support/files)
 tandem_test(unit_http LABEL unit SRCS
   unit/frontend/http/server_test.cc unit/frontend/http/idle_connections_test.cc
   unit/frontend/http/transport_test.cc

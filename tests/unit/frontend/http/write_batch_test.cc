@@ -1,19 +1,16 @@
 #include "frontend/http/write_batch.h"
 
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
-#include <array>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "frontend/http/connection.h"
+#include "tests/support/files/socket_pair.h"
 
 #include <catch2/catch.hpp>
 
@@ -23,21 +20,14 @@ namespace {
 // Connections to peers that read without waiting. Everything happens on one shard.
 struct Peer {
   explicit Peer(Shard* shard) {
-    REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds.data()) == 0);
-    connection = std::make_unique<Connection>(shard, fds[0], MakePlainTransport(fds[0]), [] {});
+    const int fd = sockets.TakeFd();
+    connection = std::make_unique<Connection>(shard, fd, MakePlainTransport(fd), [] {});
   }
   ~Peer() {
     if (connection != nullptr) connection->Close();
-    if (fds[1] >= 0) ::close(fds[1]);
   }
-  Peer(const Peer&) = delete;
-  std::string Read() const {
-    std::string text(1 << 20, '\0');
-    const ssize_t n = ::read(fds[1], text.data(), text.size());
-    text.resize(n < 0 ? 0 : static_cast<size_t>(n));
-    return text;
-  }
-  std::array<int, 2> fds = {-1, -1};
+  std::string Read() const { return sockets.ReadAtPeer(); }
+  SocketPair sockets;
   std::unique_ptr<Connection> connection;
 };
 
@@ -118,7 +108,7 @@ TEST_CASE("a connection that ends within a batch has sent its bytes") {
   one.Run([&] {
     Peer marked(&one.shard), shut(&one.shard), gone(&one.shard), destroyed(&one.shard),
         other(&one.shard);
-    ::close(std::exchange(gone.fds[1], -1));
+    gone.sockets.ClosePeer();
     {
       const WriteBatch batch;
       for (Peer* peer : {&marked, &shut, &gone, &destroyed, &other}) {
@@ -160,7 +150,7 @@ TEST_CASE("what does not fit the socket follows, and large bodies join no batch"
     expected += "the end";
   });
   // The shard sends the rest as the peer reads.
-  pollfd readable{peer->fds[1], POLLIN, 0};
+  pollfd readable{peer->sockets.peer(), POLLIN, 0};
   while (got.size() < expected.size() && ::poll(&readable, 1, 20000) == 1) got += peer->Read();
   CHECK(got == expected);
   one.Run([&] { peer.reset(); });
