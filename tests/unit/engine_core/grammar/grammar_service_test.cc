@@ -490,7 +490,6 @@ std::vector<pid_t> StopGrammars() {
     kill(pid, SIGSTOP);
     stopped.push_back(pid);
   }
-  REQUIRE_FALSE(stopped.empty());
   return stopped;
 }
 
@@ -509,6 +508,7 @@ TEST_CASE("a grammar's process that stands still holds its requests alone") {
   engine.AddRegex("regex", "[a-f]{60}");
   while (!engine.outputs.contains("regex")) engine.Step();
   const std::vector<pid_t> stopped = StopGrammars();
+  REQUIRE_FALSE(stopped.empty());
   engine.core->Handle(engine.MakeRequest("free"));
   engine.AddRegex("later", "[a-f]{60}");  // of the same grammar
   while (!engine.reasons.contains("free")) engine.Step();
@@ -529,6 +529,7 @@ TEST_CASE("another process is made in place of one that stands still for long") 
   engine.AddRegex("regex", "[a-f]{60}");
   while (!engine.outputs.contains("regex")) engine.Step();
   const std::vector<pid_t> stopped = StopGrammars();
+  REQUIRE_FALSE(stopped.empty());
   engine.core->Handle(engine.MakeRequest("free"));
   engine.Finish();
   CHECK(engine.errors.empty());
@@ -538,6 +539,13 @@ TEST_CASE("another process is made in place of one that stands still for long") 
   for (const pid_t pid : stopped) kill(pid, SIGCONT);
   engine.TakeCompiled();
   CHECK(engine.grammars->num_abandoned() == 0);
+}
+
+// Some steps during which no grammar's process answers.
+void StepWithoutGrammars(Engine* engine) {
+  const std::vector<pid_t> stopped = StopGrammars();
+  for (int i = 0; i < 3 && engine->core->HasWork(); ++i) engine->Step();
+  for (const pid_t pid : stopped) kill(pid, SIGCONT);
 }
 
 // Each step that could wait for a mask does without.
@@ -558,12 +566,17 @@ TEST_CASE("masks that come too late give the outputs that others give") {
     plain.Finish();
     hasty.core->Handle(std::move(request));
   }
+  // Whether a process answers in time is chance; one that stands still is late.
+  for (int i = 0; i < 10; ++i) {
+    hasty.Step();
+    StepWithoutGrammars(&hasty);
+  }
   hasty.Finish();
   for (const auto& [id, error] : hasty.errors) UNSCOPED_INFO(id << ": " << error);
   CHECK(hasty.errors.empty());
   CHECK(hasty.outputs == plain.outputs);
   CHECK(hasty.reasons == plain.reasons);
-  CHECK(hasty.grammars->num_late() > 10);
+  CHECK(hasty.grammars->num_late() > 0);
   CHECK(hasty.grammars->num_users() == 0);
 }
 
