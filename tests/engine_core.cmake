@@ -70,56 +70,58 @@ tandem_test(unit_replay LABEL unit SRCS unit/engine_core/replay_test.cc
   DEPS tests/simulation tests/support/files engine_core proto_msgpack)
 tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocations_test.cc
   DEPS tests/simulation tests/support/heap)
+module(tests/support/engine SRCS engine_driver.cc golden_logits.cc greedy_text.cc made_weights.cc
+  DEPS engine_core/adapters engine_core/executor engine_core/scheduler engine_core/weights kernels proto_msgpack
+       tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json Catch2::Catch2)
 tandem_test(golden_models LABEL golden TIMEOUT 300
-  SRCS golden/models_test.cc support/engine_driver.cc support/golden_logits.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json)
+  SRCS golden/models_test.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_made_models LABEL golden
-  SRCS golden/made_models_test.cc support/engine_driver.cc support/golden_logits.cc support/made_weights.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json)
+  SRCS golden/made_models_test.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_pooling LABEL golden
-  SRCS golden/pooling_test.cc support/engine_driver.cc support/golden_logits.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+  SRCS golden/pooling_test.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_vision LABEL golden TIMEOUT 300
-  SRCS golden/vision_engine_test.cc golden/vision_test.cc support/engine_driver.cc support/golden_logits.cc
+  SRCS golden/vision_engine_test.cc golden/vision_test.cc
        support/vision_images.cc
-  DEPS engine_core engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+  DEPS engine_core engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_lora LABEL golden
-  SRCS golden/lora_test.cc support/engine_driver.cc support/golden_logits.cc
-  DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/files
+  SRCS golden/lora_test.cc
+  DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files
        tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_ranks LABEL golden TIMEOUT 300
-  SRCS golden/ranks_test.cc support/engine_driver.cc support/golden_logits.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+  SRCS golden/ranks_test.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_quantized LABEL golden TIMEOUT 300
-  SRCS golden/quantized_test.cc support/engine_driver.cc support/golden_logits.cc
-  DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/files
+  SRCS golden/quantized_test.cc
+  DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/engine tests/support/files
        tests/support/kernels OpenSSL::Crypto nlohmann_json::nlohmann_json)
 tandem_test(golden_gguf_twins LABEL golden
-  SRCS golden/gguf_twins_test.cc support/engine_driver.cc support/golden_logits.cc
-  DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/files
+  SRCS golden/gguf_twins_test.cc
+  DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/engine tests/support/files
        tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_cuda LABEL golden TIMEOUT 600
   SRCS golden/emulated_cuda_test.cc golden/emulated_adapters_test.cc golden/emulated_drafts_test.cc golden/emulated_quantized_test.cc golden/emulated_states_test.cc
-       support/engine_driver.cc support/golden_logits.cc support/greedy_text.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/adapters engine_core/executor engine_core/scheduler
-       tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+       tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_ranks LABEL golden TIMEOUT 600
-  SRCS golden/emulated_ranks_test.cc unit/kernels/cuda/cuda_exchange_test.cc support/engine_driver.cc support/greedy_text.cc
+  SRCS golden/emulated_ranks_test.cc unit/kernels/cuda/cuda_exchange_test.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
-       tests/support tests/support/files nlohmann_json::nlohmann_json)
+       tests/support tests/support/engine tests/support/files nlohmann_json::nlohmann_json)
 target_include_directories(golden_emulated_ranks PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(golden_emulated_ranks PRIVATE TANDEM_FAKE_NCCL="$<TARGET_FILE:fake_nccl>")
 add_dependencies(golden_emulated_ranks fake_nccl)
 tandem_test(property_cuda_models LABEL property TIMEOUT 300
-  SRCS property/cuda_models_test.cc support/engine_driver.cc
+  SRCS property/cuda_models_test.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
-       tests/support tests/support/files)
+       tests/support tests/support/engine tests/support/files)
 tandem_test(property_batch_invariance LABEL property TIMEOUT 300
-  SRCS property/batch_invariance_test.cc support/engine_driver.cc support/made_weights.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/gzip nlohmann_json::nlohmann_json)
+  SRCS property/batch_invariance_test.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/gzip nlohmann_json::nlohmann_json)
 tandem_test(property_adapters LABEL property TIMEOUT 300
-  SRCS property/adapters_test.cc support/engine_driver.cc
-  DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/files)
+  SRCS property/adapters_test.cc
+  DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files)
 tandem_test(unit_engine_adapters LABEL unit
   SRCS unit/engine_core/adapters/adapter_config_test.cc unit/engine_core/adapters/adapter_reader_test.cc
   DEPS engine_core/adapters tests/support/files)
@@ -127,15 +129,15 @@ tandem_test(unit_speculation LABEL unit
   SRCS unit/engine_core/speculation/draft_policy_test.cc
        unit/engine_core/speculation/ngram_index_test.cc
   DEPS engine_core/speculation tests/support)
-tandem_test(golden_speculative LABEL golden SRCS golden/speculative_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler engine_core/speculation tests/support tests/support/files
+tandem_test(golden_speculative LABEL golden SRCS golden/speculative_test.cc
+  DEPS engine_core/executor engine_core/scheduler engine_core/speculation tests/support tests/support/engine tests/support/files
        tests/support/gzip nlohmann_json::nlohmann_json)
 tandem_test(property_speculation LABEL property TIMEOUT 300
-  SRCS property/speculation_test.cc support/engine_driver.cc support/made_weights.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/gzip nlohmann_json::nlohmann_json)
+  SRCS property/speculation_test.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/gzip nlohmann_json::nlohmann_json)
 tandem_test(property_resume LABEL property TIMEOUT 300
-  SRCS property/resume_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support)
+  SRCS property/resume_test.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine)
 tandem_test(unit_executor LABEL unit
   SRCS unit/engine_core/executor/adapter_places_test.cc
        unit/engine_core/executor/resolve_sampling_test.cc
@@ -150,9 +152,9 @@ tandem_test(unit_executor LABEL unit
        unit/engine_core/executor/step_inputs_test.cc
        unit/engine_core/executor/step_layout_test.cc
        unit/engine_core/executor/step_watch_test.cc
-       unit/engine_core/executor/watched_executor_test.cc support/engine_driver.cc
+       unit/engine_core/executor/watched_executor_test.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
-       tests/support tests/support/files)
+       tests/support tests/support/engine tests/support/files)
 tandem_test(unit_workers LABEL unit SRCS unit/engine_core/workers/cpu_bind_test.cc unit/engine_core/workers/worker_socket_test.cc
   DEPS engine_core/workers)
 tandem_test(unit_models LABEL unit 
@@ -173,11 +175,11 @@ endif()
 tandem_test(unit_engine_config LABEL unit SRCS unit/engine_core/batch_defaults_test.cc
   unit/engine_core/compilation_config_test.cc unit/engine_core/config_test.cc DEPS engine_core tests/support/files)
 tandem_test(unit_runner_allocations LABEL unit
-  SRCS unit/engine_core/executor/allocations_test.cc support/engine_driver.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/heap)
+  SRCS unit/engine_core/executor/allocations_test.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/heap)
 tandem_test(integration_engine_process LABEL integration SRCS integration/engine_process_test.cc
   DEPS common tests/support/files)
 add_dependencies(integration_engine_process tandem-engine-core)
 tandem_test(golden_packed LABEL golden
-  SRCS golden/packed_test.cc support/engine_driver.cc support/golden_logits.cc
-  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
+  SRCS golden/packed_test.cc
+  DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/adapted_engine.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
+#include "tests/support/engine/adapted_engine.h"
 
 #include <catch2/catch.hpp>
 

@@ -5,9 +5,9 @@
 #include <string>
 
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/greedy_text.h"
 #include "tests/support/files/golden_folders.h"
-#include "tests/support/greedy_text.h"
 
 #include <catch2/catch.hpp>
 

@@ -9,8 +9,8 @@
 
 #include "engine_core/models/registry.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
+#include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/golden_folders.h"
-#include "tests/support/golden_logits.h"
 
 #include <catch2/catch.hpp>
 

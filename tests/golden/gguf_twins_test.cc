@@ -16,11 +16,11 @@
 
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/safetensors.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/gguf_bytes.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/files/temp_folder.h"
-#include "tests/support/golden_logits.h"
 
 #include <catch2/catch.hpp>
 

@@ -12,10 +12,10 @@
 #include "engine_core/adapters/adapter_reader.h"
 #include "engine_core/models/rank_share.h"
 #include "engine_core/models/registry.h"
-#include "tests/support/adapted_engine.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/adapted_engine.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/golden_folders.h"
-#include "tests/support/golden_logits.h"
 
 #include <catch2/catch.hpp>
 

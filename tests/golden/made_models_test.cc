@@ -7,10 +7,10 @@
 #include <vector>
 
 #include "engine_core/models/registry.h"
-#include "tests/support/engine_driver.h"
-#include "tests/support/golden_logits.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/golden_logits.h"
+#include "tests/support/engine/made_weights.h"
 #include "tests/support/gzip/gzip_lines.h"
-#include "tests/support/made_weights.h"
 
 #include <catch2/catch.hpp>
 

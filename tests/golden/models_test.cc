@@ -13,9 +13,9 @@
 
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/open_weights.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/golden_folders.h"
-#include "tests/support/golden_logits.h"
 #include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>

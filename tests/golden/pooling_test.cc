@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "proto_msgpack/pooling_params.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/golden_folders.h"
-#include "tests/support/golden_logits.h"
 
 #include <catch2/catch.hpp>
 

@@ -19,10 +19,10 @@
 #include "engine_core/weights/stored_matrix.h"
 #include "gguf/gguf_file.h"
 #include "kernels/block_format.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/files/temp_folder.h"
-#include "tests/support/golden_logits.h"
 
 #include <catch2/catch.hpp>
 

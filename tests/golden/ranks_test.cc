@@ -10,10 +10,10 @@
 
 #include "engine_core/models/rank_share.h"
 #include "engine_core/speculation/speculative_config.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/files/temp_folder.h"
-#include "tests/support/golden_logits.h"
 #include "tests/support/state_models.h"
 
 #include <catch2/catch.hpp>

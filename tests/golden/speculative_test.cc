@@ -10,7 +10,7 @@
 #include "engine_core/speculation/ngram_index.h"
 #include "engine_core/speculation/speculative_config.h"
 #include "engine_core/speculation/suffix_drafter.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/gzip/gzip_lines.h"
 

@@ -12,8 +12,8 @@
 #include "engine_core/executor/mrope_positions.h"
 #include "engine_core/read_images.h"
 #include "proto_msgpack/multimodal.h"
-#include "tests/support/engine_driver.h"
-#include "tests/support/golden_logits.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/golden_logits.h"
 #include "tests/support/vision_images.h"
 
 #include <catch2/catch.hpp>

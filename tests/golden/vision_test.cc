@@ -14,9 +14,9 @@
 #include "engine_core/models/pack_model.h"
 #include "engine_core/models/vision_tower.h"
 #include "engine_core/weights/open_weights.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/temp_folder.h"
-#include "tests/support/golden_logits.h"
 #include "tests/support/kernels/one_request.h"
 #include "tests/support/vision_images.h"
 

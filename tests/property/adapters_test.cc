@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "tests/support/adapted_engine.h"
 #include "tests/support/dice.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/adapted_engine.h"
+#include "tests/support/engine/engine_driver.h"
 
 #include <catch2/catch.hpp>
 

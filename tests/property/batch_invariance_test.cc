@@ -10,11 +10,11 @@
 
 #include "engine_core/weights/safetensors.h"
 #include "tests/support/dice.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
+#include "tests/support/engine/made_weights.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/files/temp_folder.h"
 #include "tests/support/gzip/gzip_lines.h"
-#include "tests/support/made_weights.h"
 #include "tests/support/state_models.h"
 
 #include <catch2/catch.hpp>

@@ -8,7 +8,7 @@
 
 #include "common/random.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
 #include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/support/dice.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
 
 #include <catch2/catch.hpp>
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "engine_core/models/vision_tower.h"
-#include "tests/support/golden_logits.h"
+#include "tests/support/engine/golden_logits.h"
 
 namespace tandem {
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Writes models.json.gz: what HF transformers computes for small models whose weights both sides make up from the
-tensors' names (tests/support/made_weights.h), in float32 on the CPU.
+tensors' names (tests/support/engine/made_weights.h), in float32 on the CPU.
 
     python make.py        # needs torch and transformers; written with 5.19.0
 

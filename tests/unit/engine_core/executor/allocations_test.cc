@@ -2,7 +2,7 @@
 // logprobs.
 
 #include "engine_core/weights/safetensors.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
 #include "tests/support/files/temp_folder.h"
 #include "tests/support/heap/num_allocations.h"
 #include "tests/support/state_models.h"

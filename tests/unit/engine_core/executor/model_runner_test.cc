@@ -10,7 +10,7 @@
 #include "engine_core/models/registry.h"
 #include "proto_msgpack/token_ids.h"
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
 
 #include <catch2/catch.hpp>
 

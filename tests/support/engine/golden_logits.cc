@@ -1,4 +1,4 @@
-#include "tests/support/golden_logits.h"
+#include "tests/support/engine/golden_logits.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
 
 #include <unistd.h>
 

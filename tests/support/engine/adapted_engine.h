@@ -9,7 +9,7 @@
 
 #include "engine_core/adapters/adapter_reader.h"
 #include "tests/support/dice.h"
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
 #include "tests/support/files/adapter_folder.h"
 
 #include <catch2/catch.hpp>

@@ -1,4 +1,4 @@
-#include "tests/support/greedy_text.h"
+#include "tests/support/engine/greedy_text.h"
 
 #include <fstream>
 #include <nlohmann/json.hpp>

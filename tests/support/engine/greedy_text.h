@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tests/support/engine_driver.h"
+#include "tests/support/engine/engine_driver.h"
 
 namespace tandem {
 

@@ -1,4 +1,4 @@
-#include "tests/support/made_weights.h"
+#include "tests/support/engine/made_weights.h"
 
 #include <algorithm>
 #include <string>
