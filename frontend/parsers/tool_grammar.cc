@@ -5,6 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "grammar/schema/json_references.h"
+#include "grammar/schema/json_schema_check.h"
+
 namespace tandem {
 namespace {
 
@@ -31,6 +34,29 @@ std::vector<TaggedTool> CallableTools(const ToolGrammarInput& in, StrictLevel le
     if (in.choice == Choice::kNamed) break;
   }
   return callable;
+}
+
+std::string ParametersField(const Json& tools, const Json* parameters) {
+  size_t i = 0;
+  while (Find(tools[i].at("function"), "parameters") != parameters) ++i;
+  return "tools[" + std::to_string(i) + "].function.parameters";
+}
+
+// Schemas that calls are held to. INVALID_ARGUMENT: one cannot be enforced.
+Status CheckParameters(const ToolGrammarInput& in, std::span<const TaggedTool> tools) {
+  const ToolTags* const tags = in.parser->tags;
+  const bool as_json =
+      tags == nullptr && in.choice != Choice::kAuto && in.parser->forced != ForcedCall::kNative;
+  if (!as_json && (tags == nullptr || !tags->arguments_grammar.empty())) return OkStatus();
+  for (const TaggedTool& tool : tools) {
+    if (tool.parameters == nullptr || !(as_json || tool.follows_schema)) continue;
+    const Status status = CheckJsonSchema(*tool.parameters);
+    if (status.ok()) continue;
+    return InvalidArgumentError("Invalid schema for function '" + std::string(tool.name) +
+                                "': " + status.message())
+        .WithParam(ParametersField(*in.tools, tool.parameters));
+  }
+  return OkStatus();
 }
 
 Json StructuralTag(Json format) {
@@ -83,28 +109,30 @@ Json OwnConstraint(const ToolGrammarInput& in) {
 
 // ---- Calls as JSON, without tags ----
 
-// Definitions are looked up from a schema's top, so those of tools go there.
-Status HoistDefinitions(Json* parameters, Json* definitions) {
-  if (!parameters->is_object()) return OkStatus();
-  const auto own = parameters->find("$defs");
-  if (own == parameters->end()) return OkStatus();
-  if (own->is_object()) {
-    for (const auto& [name, body] : own->items()) {
-      const Json* const earlier = Find(*definitions, name);
-      if (earlier != nullptr && *earlier != body) {
-        return InvalidArgumentError("Tool definition '" + name +
-                                    "' has multiple schemas, which is not supported.")
-            .WithParam("tools");
-      }
-      (*definitions)[name] = body;
-    }
+// Definitions are looked up from a schema's top, so those of tools go there: each by itself, or,
+// where other places are referred to or other tools define a name otherwise, within the whole.
+void HoistDefinitions(size_t index, Json* parameters, Json* definitions) {
+  if (!parameters->is_object()) return;
+  const Json own = parameters->value("$defs", Json::object());
+  bool is_apart = !RefersOnlyTo("#/$defs/", "#/$defs/", *parameters);
+  for (const auto& [name, body] : own.items()) {
+    const Json* const earlier = Find(*definitions, name);
+    is_apart |= earlier != nullptr && *earlier != body;
   }
-  parameters->erase("$defs");
-  return OkStatus();
+  if (!is_apart) {
+    definitions->update(own);
+    parameters->erase("$defs");
+    return;
+  }
+  std::string name = "parameters_" + std::to_string(index);
+  while (definitions->contains(name)) name += '_';
+  const std::string place = "#/$defs/" + name;
+  MoveReferences(place, parameters);
+  (*definitions)[name] = std::exchange(*parameters, Json{{"$ref", place}});
 }
 
 // A list of {"name": N, arguments_key: A}. has_type: as vLLM's list for mistral.
-StatusOr<Json> CallListSchema(std::span<const TaggedTool> tools, const char* arguments_key) {
+Json CallListSchema(std::span<const TaggedTool> tools, const char* arguments_key) {
   const bool has_type = std::string_view(arguments_key) == "arguments";
   Json alternatives = Json::array();
   Json definitions = Json::object();
@@ -112,7 +140,7 @@ StatusOr<Json> CallListSchema(std::span<const TaggedTool> tools, const char* arg
     Json parameters = tool.parameters != nullptr
                           ? *tool.parameters
                           : Json{{"type", "object"}, {"properties", Json::object()}};
-    RETURN_IF_ERROR(HoistDefinitions(&parameters, &definitions));
+    HoistDefinitions(alternatives.size(), &parameters, &definitions);
     Json call = Json::object();
     if (has_type) call["type"] = "object";
     call["properties"] = {{"name", {{"type", "string"}, {"enum", Json::array({tool.name})}}},
@@ -127,21 +155,21 @@ StatusOr<Json> CallListSchema(std::span<const TaggedTool> tools, const char* arg
   return schema;
 }
 
-StatusOr<Json> ForcedJson(const ToolGrammarInput& in, std::span<const TaggedTool> tools) {
+Json ForcedJson(const ToolGrammarInput& in, std::span<const TaggedTool> tools) {
   const bool named = in.choice == Choice::kNamed;
   const bool own_list = in.parser->forced == ForcedCall::kNativeList;
   if (named && !own_list) {
     return Json{{"json", tools.front().parameters != nullptr ? *tools.front().parameters
                                                              : Json{{"type", "object"}}}};
   }
-  ASSIGN_OR_RETURN(Json schema, CallListSchema(tools, own_list ? "arguments" : "parameters"));
+  Json schema = CallListSchema(tools, own_list ? "arguments" : "parameters");
   if (named || !in.parallel_calls) schema["maxItems"] = 1;
   return Json{{"json", std::move(schema)}};
 }
 
 // ---- By tool_choice ----
 
-StatusOr<ToolGrammar> Forced(const ToolGrammarInput& in, std::span<const TaggedTool> tools) {
+ToolGrammar Forced(const ToolGrammarInput& in, std::span<const TaggedTool> tools) {
   constexpr std::string_view kChoiceWins =
       "response_format has no effect in a request whose tool_choice asks for a call";
   ToolGrammar grammar;
@@ -151,9 +179,9 @@ StatusOr<ToolGrammar> Forced(const ToolGrammarInput& in, std::span<const TaggedT
   } else if (tags != nullptr) {
     grammar.structured_outputs = StructuralTag(RequiredTag(*tags, tools, !in.parallel_calls));
   } else if (in.parser->forced == ForcedCall::kNative) {
-    return ToolGrammar{.structured_outputs = OwnConstraint(in)};
+    return {.structured_outputs = OwnConstraint(in)};
   } else {
-    ASSIGN_OR_RETURN(grammar.structured_outputs, ForcedJson(in, tools));
+    grammar.structured_outputs = ForcedJson(in, tools);
   }
   if (!in.own.is_null()) grammar.warning = kChoiceWins;
   return grammar;
@@ -187,6 +215,7 @@ StatusOr<ToolGrammar> MakeToolGrammar(const ToolGrammarInput& in) {
   if (in.parser->tags != nullptr) level = std::max(level, in.parser->tags->level);
   if (!in.parallel_calls && in.own.is_null()) level = std::max(level, StrictLevel::kFunction);
   const std::vector<TaggedTool> tools = CallableTools(in, level);
+  RETURN_IF_ERROR(CheckParameters(in, tools));
   if (in.choice != Choice::kAuto) return Forced(in, tools);
   const bool tagged =
       level >= StrictLevel::kFunction ||

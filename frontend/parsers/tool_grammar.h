@@ -33,7 +33,7 @@ struct ToolGrammar {
   bool allows_text = false;       // free text may come before what is held
 };
 
-// INVALID_ARGUMENT: the tools cannot be one schema.
+// INVALID_ARGUMENT: parameters that calls are held to cannot be enforced.
 StatusOr<ToolGrammar> MakeToolGrammar(const ToolGrammarInput& in);
 
 }  // namespace tandem

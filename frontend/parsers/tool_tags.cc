@@ -7,6 +7,8 @@
 
 #include "common/strings.h"
 #include "frontend/parsers/tool_set.h"
+#include "grammar/schema/json_references.h"
+#include "grammar/schema/json_schema_check.h"
 
 namespace tandem {
 namespace {
@@ -44,12 +46,19 @@ Json SchemaOfParameter(const Json& parameters, Json schema) {
   return schema;
 }
 
+// The same, but for schemas that cannot be enforced by themselves: of these their type.
+Json LooseSchema(const Json& parameters, const Json& schema) {
+  Json whole = SchemaOfParameter(parameters, schema);
+  const bool is_whole = RefersOnlyTo("#/$defs/", "#/definitions/", whole);
+  return is_whole && CheckJsonSchema(whole).ok() ? whole : Json{{"type", schema["type"]}};
+}
+
 // Any number of the schema's parameters in any order.
 Json LooseArguments(const ToolTags& tags, const Json& parameters, const Json& properties) {
   Json elements = Json::array();
   for (const auto& [name, schema] : properties.items()) {
     Json value = MayBeText(schema) ? TextFormat(Words(tags.value_excludes))
-                                   : SchemaFormat(SchemaOfParameter(parameters, schema));
+                                   : SchemaFormat(LooseSchema(parameters, schema));
     elements.push_back(SequenceFormat({ConstantFormat("<arg_key>" + name + "</arg_key><arg_value>"),
                                        std::move(value), ConstantFormat("</arg_value>")}));
   }

@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "common/strings.h"
-#include "grammar/compiler/json_pattern.h"
+#include "grammar/schema/json_pattern.h"
+#include "grammar/schema/json_references.h"
 
 namespace tandem {
 namespace {
@@ -119,13 +120,24 @@ bool RewriteNames(Json* patterns) {
 bool RewritePatterns(Json* part) {
   bool is_changed = false;
   for (auto& [key, value] : part->items()) {
-    if (key == "const" || key == "enum" || key == "default" || key == "examples") continue;
+    if (IsData(key)) continue;
     if (value.is_structured()) is_changed |= RewritePatterns(&value);
     if (key == "patternProperties" && value.is_object()) is_changed |= RewriteNames(&value);
     if (key != "pattern" || !value.is_string()) continue;
     std::string rewritten = Readable(value.get_ref<const std::string&>());
     is_changed |= rewritten != value.get_ref<const std::string&>();
     value = std::move(rewritten);
+  }
+  return is_changed;
+}
+
+// Whether one changed. Each schema of a tag is a whole one.
+bool RewriteSchemasOfTag(Json* part) {
+  if (!part->is_structured()) return false;
+  bool is_changed = false;
+  for (auto it = part->begin(); it != part->end(); ++it) {
+    const bool is_schema = part->is_object() && it.key() == "json_schema";
+    is_changed |= is_schema ? GiveTargetsNames(&*it) : RewriteSchemasOfTag(&*it);
   }
   return is_changed;
 }
@@ -177,6 +189,14 @@ std::string WithReadablePatterns(const std::string& json) {
   if (json.find("pattern") == json.npos) return json;
   Json parsed = Json::parse(json, nullptr, false);
   return parsed.is_structured() && RewritePatterns(&parsed) ? parsed.dump() : json;
+}
+
+std::string WithPlainReferences(const std::string& json) {
+  if (json.find("$ref") == json.npos) return json;
+  Json parsed = Json::parse(json, nullptr, false);
+  const bool is_tag = parsed.is_object() && parsed.value("type", Json()) == "structural_tag";
+  const bool is_changed = is_tag ? RewriteSchemasOfTag(&parsed) : GiveTargetsNames(&parsed);
+  return is_changed ? parsed.dump() : json;
 }
 
 std::string PlainMessage(std::string_view message) {

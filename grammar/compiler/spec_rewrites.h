@@ -24,9 +24,12 @@ StatusOr<std::string> CurrentStructuralTag(const std::string& tag_json,
 std::string WithoutLeadingCarets(std::string_view regex);
 // The same for each `pattern` of a JSON schema or a structural tag and each name of its
 // `patternProperties`, where it is not an instance's; and all in printable ASCII
-// (grammar/compiler/json_pattern.h). What is not JSON, and what needs no change, is returned as it
+// (grammar/schema/json_pattern.h). What is not JSON, and what needs no change, is returned as it
 // is.
 std::string WithReadablePatterns(const std::string& json);
+// References of a JSON schema, or of each one of a structural tag, as the library finds their
+// targets (grammar/schema/json_references.h). What needs no change is returned as it is.
+std::string WithPlainReferences(const std::string& json);
 
 // What a library's message says, without times, source files and the conditions it checked; the
 // lines of its log, each once.

@@ -11,9 +11,9 @@
 
 #include "common/strings.h"
 #include "common/token_mask.h"
-#include "grammar/compiler/json_schema_check.h"
 #include "grammar/compiler/spec_rewrites.h"
 #include "grammar/compiler/utf8_so_far.h"
+#include "grammar/schema/json_schema_check.h"
 
 namespace tandem {
 namespace {
@@ -40,9 +40,13 @@ std::string WithoutHarmless(const std::string& warnings) {
   return rest;
 }
 
+std::string ReadableSchemas(const std::string& json) {
+  return WithPlainReferences(WithReadablePatterns(json));
+}
+
 xgrammar::CompiledGrammar CompileJsonSchema(const GrammarSpec& spec,
                                             xgrammar::GrammarCompiler& compiler) {
-  const std::string schema = WithReadablePatterns(spec.text);
+  const std::string schema = ReadableSchemas(spec.text);
   switch (spec.blanks) {
     case JsonBlanks::kAny:
       return compiler.CompileJSONSchema(schema);
@@ -62,7 +66,7 @@ StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec,
                                             xgrammar::GrammarCompiler& compiler) {
   switch (spec.kind) {
     case GrammarKind::kJsonSchema:
-      RETURN_IF_ERROR(CheckJsonSchema(spec.text));
+      RETURN_IF_ERROR(CheckJsonSchemaText(spec.text));
       return CompileJsonSchema(spec, compiler);
     case GrammarKind::kRegex:
       return compiler.CompileRegex(WithoutLeadingCarets(spec.text));
@@ -73,7 +77,8 @@ StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec,
       break;
   }
   ASSIGN_OR_RETURN(const std::string tag, CurrentStructuralTag(spec.text, spec.blanks));
-  return compiler.CompileStructuralTag(WithReadablePatterns(tag));
+  RETURN_IF_ERROR(CheckSchemasOfTagText(tag));
+  return compiler.CompileStructuralTag(ReadableSchemas(tag));
 }
 
 std::string_view NameOf(GrammarKind kind) {

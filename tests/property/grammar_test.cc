@@ -2,8 +2,10 @@
 // valid by an obvious validator. TANDEM_SEED repeats a run, TANDEM_CASES sets how many schemas.
 
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <vector>
 
 #include "tests/support/environment.h"
 #include "tests/support/masked_writer.h"
@@ -21,8 +23,9 @@ Json DrawSchema(Dice& dice, int depth);
 
 Json DrawObject(Dice& dice, int depth) {
   Json schema = {{"type", "object"}, {"properties", Json::object()}, {"required", Json::array()}};
-  const char* names[] = {"a", "bb", "näme", "with space", "q\"uote"};
-  const int32_t count = dice.Roll(0, 4);
+  const char* names[] = {"a",       "bb",     "näme",   "with space",
+                         "q\"uote", "sl/ash", "ti~lde", "per%25cent"};
+  const int32_t count = dice.Roll(0, 8);
   for (int32_t i = 0; i < count; ++i) {
     schema["properties"][names[i]] = DrawSchema(dice, depth - 1);
     if (!dice.Chance(3)) schema["required"].push_back(names[i]);
@@ -73,6 +76,44 @@ Json DrawSchema(Dice& dice, int depth) {
     default:
       return DrawScalar(dice);
   }
+}
+
+// ---- references ----
+
+// Pointers to all schemas within one.
+void CollectPlaces(const Json& schema, const std::string& place, std::vector<std::string>* places) {
+  if (!place.empty()) places->push_back(place);
+  const auto below = [&](const char* keyword, const std::string& name) {
+    const Json::json_pointer step = Json::json_pointer("/" + std::string(keyword)) / name;
+    CollectPlaces(schema.at(step), place + step.to_string(), places);
+  };
+  if (schema.contains("properties")) {
+    for (const auto& [name, value] : schema["properties"].items()) below("properties", name);
+  }
+  if (schema.contains("items")) {
+    CollectPlaces(schema["items"], place + "/items", places);
+  }
+  for (size_t i = 0; schema.contains("anyOf") && i < schema["anyOf"].size(); ++i) {
+    CollectPlaces(schema["anyOf"][i], place + "/anyOf/" + std::to_string(i), places);
+  }
+}
+
+// As a URI's fragment, where any byte may be escaped and some must be.
+std::string AsFragment(const std::string& pointer, Dice& dice) {
+  std::string ref = "#";
+  const bool escapes_letters = dice.Chance(2);
+  for (const char c : pointer) {
+    const bool is_ascii = static_cast<unsigned char>(c) < 0x80;
+    const bool escapes = is_ascii ? c == '%' || c == '"' || dice.Chance(8) : escapes_letters;
+    if (!escapes) {
+      ref += c;
+      continue;
+    }
+    char escaped[4];
+    std::snprintf(escaped, sizeof escaped, "%%%02X", static_cast<unsigned char>(c));
+    ref += escaped;
+  }
+  return ref;
 }
 
 // ---- what is valid ----
@@ -130,6 +171,40 @@ bool IsValid(const Json& schema, const Json& value) {
 }
 
 // ---- outputs ----
+
+TEST_CASE("what a reference leads to is held to its target, however the reference is spelled") {
+  const uint64_t seed = FromEnvironment("TANDEM_SEED", 43);
+  const auto num_cases = static_cast<int>(FromEnvironment("TANDEM_CASES", 60));
+  MaskedWriter writer(seed);
+  Dice& dice = writer.dice();
+  int num_whole = 0;
+  for (int i = 0; i < num_cases; ++i) {
+    // Optional, so that outputs consist mostly of the reference's.
+    Json schema = DrawObject(dice, 2);
+    schema["required"] = Json::array({"ref"});
+    std::vector<std::string> places;
+    CollectPlaces(schema, "", &places);
+    if (places.empty()) continue;
+    const auto last = static_cast<int32_t>(places.size()) - 1;
+    const std::string pointer = places[static_cast<size_t>(dice.Roll(0, last))];
+    const Json target = schema.at(Json::json_pointer(pointer));
+    Json asked = schema;
+    asked["properties"]["ref"] = {{"$ref", AsFragment(pointer, dice)}};
+    CAPTURE(seed, i, asked.dump());
+    const auto grammar =
+        writer.Compile({GrammarKind::kJsonSchema, JsonBlanks::kPython, asked.dump()});
+    INFO(grammar.status().ToString());
+    REQUIRE(grammar.ok());
+    const std::optional<std::string> text = writer.Write(*grammar);
+    if (!text) continue;
+    ++num_whole;
+    INFO(*text);
+    const Json value = Json::parse(*text, nullptr, false);
+    schema["properties"]["ref"] = target;
+    REQUIRE(IsValid(schema, value));
+  }
+  CHECK(num_whole * 3 > num_cases);
+}
 
 TEST_CASE("outputs that masks allow are JSON and valid by their schema") {
   const uint64_t seed = FromEnvironment("TANDEM_SEED", 41);

@@ -31,15 +31,65 @@ TEST_CASE("tool grammar: definitions of all tools stand at the top of one schema
   }
 }
 
-TEST_CASE("tool grammar: two definitions of one name are refused") {
-  const Json tools = {Tool("f", R"({"$defs": {"A": {"type": "null"}}})"),
-                      Tool("g", R"({"$defs": {"A": {"type": "string"}}})")};
+// What a reference leads to in the end.
+Json Resolved(const Json& root, Json schema) {
+  while (schema.is_object() && schema.contains("$ref")) {
+    std::string ref = schema["$ref"];
+    schema = root.at(Json::json_pointer(ref.erase(0, 1)));
+  }
+  return schema;
+}
+
+TEST_CASE("tool grammar: references to any place of a tool's parameters keep their target") {
+  const Json tools = {Tool("f", R"({"type": "object", "properties": {"a": {"type": "null"},
+                    "b": {"$ref": "#/properties/a"}, "again": {"$ref": "#"}}})"),
+                      Tool("g", R"({"properties": {"a": {"$ref": "#/definitions/A"}},
+                    "definitions": {"A": {"type": "boolean"}}})")};
   const auto grammar = MakeToolGrammar(Input("pythonic", tools, Choice::kRequired));
-  REQUIRE_FALSE(grammar.ok());
-  CHECK(grammar.status().message() ==
-        "Tool definition 'A' has multiple schemas, which is not supported.");
-  // A tag has a schema for each tool.
-  CHECK(MakeToolGrammar(Input("hermes", tools, Choice::kRequired)).ok());
+  REQUIRE(grammar.ok());
+  const Json& root = grammar->structured_outputs["json"];
+  const auto properties = [&](size_t call) {
+    return Resolved(root, root["items"]["anyOf"][call]["properties"]["parameters"])["properties"];
+  };
+  CHECK(Resolved(root, properties(0)["b"]) == Json{{"type", "null"}});
+  CHECK(Resolved(root, properties(0)["again"])["properties"] == properties(0));
+  CHECK(Resolved(root, properties(1)["a"]) == Json{{"type", "boolean"}});
+}
+
+TEST_CASE("tool grammar: parameters that cannot be enforced are refused where calls follow them") {
+  const Json tools = {Tool("e", R"({"type": "object"})"), Tool("f", R"({"not": {}})")};
+  const auto status = [&](const char* parser, Choice choice, StrictLevel level) {
+    ToolGrammarInput in = Input(parser, tools, choice);
+    in.strict_level = level;
+    return MakeToolGrammar(in).status();
+  };
+  const std::string message =
+      "Invalid schema for function 'f': the JSON schema has the keyword \"not\" at #, which cannot "
+      "be enforced";
+  for (const Choice choice : {Choice::kAuto, Choice::kRequired, Choice::kNamed}) {
+    const Status strict = status("hermes", choice, StrictLevel::kParameter);
+    CHECK(strict.message() == message);
+    CHECK(strict.param() == "tools[1].function.parameters");
+    CHECK(status("hermes", choice, StrictLevel::kFunction).ok());
+  }
+  CHECK(status("pythonic", Choice::kRequired, StrictLevel::kAuto).message() == message);
+  CHECK(status("pythonic", Choice::kAuto, StrictLevel::kParameter).ok());
+}
+
+TEST_CASE("tool grammar: two definitions of one name stand apart") {
+  const Json tools = {
+      Tool("f",
+           R"({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "null"}}})"),
+      Tool("g",
+           R"({"properties": {"a": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"type": "string"}}})")};
+  const auto grammar = MakeToolGrammar(Input("pythonic", tools, Choice::kRequired));
+  REQUIRE(grammar.ok());
+  const Json& root = grammar->structured_outputs["json"];
+  for (size_t i = 0; i < 2; ++i) {
+    const Json call = root["items"]["anyOf"][i]["properties"]["parameters"];
+    CHECK(Resolved(root, Resolved(root, call)["properties"]["a"]) ==
+          Json{{"type", i == 0 ? "null" : "string"}});
+  }
 }
 
 TEST_CASE("tool grammar: the server's level is a floor") {

@@ -57,6 +57,18 @@ TEST_CASE("patterns of schemas are rewritten, instances are not") {
   }
 }
 
+TEST_CASE("references are spelled as the library reads them, each within its schema") {
+  const std::string schema = R"({"$defs":{"a/b":{"type":"null"}},"items":{"$ref":"#/$defs/a~1b"}})";
+  CHECK(WithPlainReferences(schema) ==
+        R"({"$defs":{"a/b":{"type":"null"},"target_0":{"type":"null"}},)"
+        R"("items":{"$ref":"#/$defs/target_0"}})");
+  const std::string tag =
+      R"({"type":"structural_tag","format":{"type":"json_schema","json_schema":)";
+  CHECK(WithPlainReferences(tag + schema + "}}") == tag + WithPlainReferences(schema) + "}}");
+  const std::string plain = R"({"$defs": {"a": {}}, "items": {"$ref": "#/$defs/a"}})";
+  CHECK(WithPlainReferences(plain) == plain);
+}
+
 TEST_CASE("the JSON of structural tags has one blank at a time where any are not wanted") {
   const char* tag = R"({"type": "structural_tag", "format": {"type": "sequence", "elements": [
       {"type": "json_schema", "json_schema": {"properties": {"json_schema": {}}}},

@@ -1,4 +1,4 @@
-#include "grammar/compiler/json_pattern.h"
+#include "grammar/schema/json_pattern.h"
 
 #include <catch2/catch.hpp>
 

@@ -1,0 +1,136 @@
+#include "grammar/schema/json_schema_check.h"
+
+#include <catch2/catch.hpp>
+
+namespace tandem {
+namespace {
+
+using Catch::Matchers::Contains;
+
+TEST_CASE("keywords that would be left out are refused, wherever a schema stands") {
+  const auto message = [](const char* schema) { return CheckJsonSchemaText(schema).message(); };
+  CHECK_THAT(message(R"({"not": {}})"), Contains("\"not\" at #,"));
+  CHECK_THAT(message(R"({"properties": {"a": {"if": {}}}})"),
+             Contains("\"if\" at #/properties/a,"));
+  CHECK_THAT(message(R"({"items": {"uniqueItems": true}})"),
+             Contains("\"uniqueItems\" at #/items,"));
+  CHECK_THAT(message(R"({"items": [{"contains": {}}]})"), Contains("\"contains\""));
+  CHECK_THAT(message(R"({"$defs": {"x": {"anyOf": [{"dependentRequired": {}}]}}})"),
+             Contains("#/$defs/x/anyOf,"));
+  CHECK_THAT(message(R"({"additionalProperties": {"dependentSchemas": {}}})"),
+             Contains("dependentSchemas"));
+  CHECK_THAT(message("{"), Contains("not JSON"));
+  CHECK_THAT(message("3"), Contains("an object or a boolean"));
+}
+
+TEST_CASE("keywords that would be left out beside others are refused") {
+  const auto message = [](const char* schema) { return CheckJsonSchemaText(schema).message(); };
+  CHECK_THAT(message(R"({"properties": {}, "anyOf": [{"type": "object"}]})"),
+             Contains("\"properties\" beside \"anyOf\" at #,"));
+  CHECK_THAT(message(R"({"type": "string", "oneOf": [{"type": "string"}], "maxLength": 3})"),
+             Contains("\"maxLength\" beside \"oneOf\""));
+  CHECK_THAT(message(R"({"items": {"pattern": "a"}})"),
+             Contains("\"pattern\" without \"type\" at #/items,"));
+  CHECK_THAT(message(R"({"required": ["a"]})"), Contains("\"required\" without \"type\""));
+  CHECK_THAT(message(R"({"type": "object", "properties": {"a": {}}, "required": ["a", "b"]})"),
+             Contains("the name \"b\" in \"required\""));
+  CHECK_THAT(message(R"({"type": "string", "enum": ["a", 1]})"), Contains("\"type\" excludes"));
+  CHECK_THAT(message(R"({"enum": ["a"], "const": "b"})"), Contains("\"enum\" excludes"));
+  CHECK_THAT(message(R"({"anyOf": [{}], "oneOf": [{}]})"), Contains("\"oneOf\" beside \"anyOf\""));
+  CHECK_THAT(message(R"({"patternProperties": {"a": {}}, "type": "object",
+                         "propertyNames": {"pattern": "b"}})"),
+             Contains("\"propertyNames\" beside \"patternProperties\""));
+  CHECK_THAT(message(R"({"properties": {"a": {}}, "propertyNames": {"pattern": "b"}})"),
+             Contains("\"propertyNames\" beside \"properties\""));
+  CHECK_THAT(message(R"({"patternProperties": {"a": {}}, "type": "object",
+                         "additionalProperties": {"type": "string"}})"),
+             Contains("\"additionalProperties\" beside \"patternProperties\""));
+  CHECK_THAT(message(R"({"type": ["integer", "null"], "const": 1.5})"), Contains("excludes"));
+  for (const char* schema :
+       {R"({"type": "string", "const": "a", "enum": ["a"], "title": "t", "default": "a"})",
+        R"({"type": ["integer", "null"], "enum": [1, 2.0, null]})",
+        R"({"type": "number", "enum": [1, 1.5]})", R"({"type": "object", "const": {"a": [true]}})",
+        R"({"type": "object", "anyOf": [{"type": "object"}], "description": "d"})",
+        R"({"$ref": "#/$defs/a", "title": "t", "$defs": {"a": {"type": "integer"}}})",
+        R"({"patternProperties": {"a": {}}, "type": "object", "additionalProperties": false})",
+        R"({"allOf": [{"type": "object"}], "additionalProperties": true})",
+        R"({"propertyNames": {"pattern": "a"}, "type": "object"})",
+        R"({"properties": {"a": {}}, "required": ["a"]})"}) {
+    CAPTURE(schema);
+    CHECK(message(schema) == "");
+  }
+}
+
+TEST_CASE("a pattern of names that may be those of properties is refused") {
+  const auto message = [](const std::string& pattern) {
+    return CheckJsonSchemaText(R"({"type": "object", "properties": {"ab": {}, "x": {}},
+                                   "patternProperties": {")" +
+                               pattern + R"(": {}}})")
+        .message();
+  };
+  for (const char* pattern :
+       {"^a", "^ab?c", "b$", "^[a-c]+$", "^(ab)", "^q|ab", "^x*y", "^-{0,2}a", "^ac?"}) {
+    CAPTURE(pattern);
+    CHECK_THAT(message(pattern), Contains("may match it too"));
+  }
+  for (const char* pattern : {"^x-", "^y", "^abc"}) {
+    CAPTURE(pattern);
+    CHECK(message(pattern) == "");
+  }
+}
+
+TEST_CASE("what stands beside a reference is refused, but in drafts where it has no effect") {
+  const auto message = [](const std::string& beside, const std::string& dialect = "x") {
+    return CheckJsonSchemaText(R"({"$schema": ")" + dialect +
+                               R"(", "items": {"$ref": "#/$defs/a~1b", )" + beside +
+                               R"(}, "$defs": {"a/b": {"type": "integer"}}})")
+        .message();
+  };
+  CHECK_THAT(message(R"("minimum": 3)"), Contains("\"minimum\" beside \"$ref\" at #/items,"));
+  CHECK_THAT(message(R"("properties": {})"), Contains("\"properties\" beside \"$ref\""));
+  CHECK_THAT(message(R"("anyOf": [])"), Contains("\"anyOf\" beside \"$ref\""));
+  CHECK_THAT(message(R"("enum": [1])"), Contains("\"enum\" beside \"$ref\""));
+  CHECK_THAT(message(R"("type": "string")"), Contains("\"type\" beside \"$ref\""));
+  CHECK(message(R"("type": "integer")") == "");
+  CHECK(message(R"("description": "d", "default": 1)") == "");
+  CHECK(message(R"("minimum": 3)", "http://json-schema.org/draft-07/schema#") == "");
+}
+
+TEST_CASE("each schema of a structural tag is checked") {
+  const auto message = [](const char* tag) { return CheckSchemasOfTagText(tag).message(); };
+  CHECK_THAT(message(R"({"type": "structural_tag", "format": {"type": "triggered_tags", "tags": [
+                 {"type": "tag", "begin": "a", "end": "b", "content":
+                  {"type": "json_schema", "json_schema": {"items": {"not": {}}}}}]}})"),
+             Contains("\"not\" at #/items,"));
+  CHECK_THAT(message(R"({"structures": [{"begin": "a", "schema": {"not": {}}, "end": "b"}]})"),
+             Contains("\"not\" at #,"));
+  CHECK_THAT(message(R"({"structures": [{"begin": "a", "schema": "{\"not\": {}}", "end": "b"}]})"),
+             Contains("\"not\" at #,"));
+  CHECK(message(R"({"format": {"content": {"json_schema": true}, "not": {"if": 1}}})") == "");
+  CHECK(message("3") == "");
+}
+
+TEST_CASE("patterns that make no JSON are refused") {
+  const auto message = [](const char* schema) { return CheckJsonSchemaText(schema).message(); };
+  CHECK_THAT(message(R"({"type": "string", "pattern": "^\"$"})"),
+             Contains(R"(the pattern "^\"$" at #,)"));
+  CHECK_THAT(message(R"({"type": "object", "patternProperties": {"\\n": {}}})"),
+             Contains("at #/patternProperties,"));
+  CHECK(message(R"({"type": "string", "pattern": "^[^\"]*$"})") == "");
+}
+
+TEST_CASE("a schema of any depth is checked or refused") {
+  std::string deep;
+  for (int i = 0; i < 100'000; ++i) deep += R"({"items":)";
+  deep += "{}" + std::string(100'000, '}');
+  CHECK_THAT(CheckJsonSchemaText(deep).message(), Contains("nested deeper"));
+}
+
+TEST_CASE("names of properties and values are not keywords") {
+  CHECK(CheckJsonSchemaText(R"({"properties": {"not": {}, "if": {"const": {"not": 1}}}})").ok());
+  CHECK(CheckJsonSchemaText(R"({"enum": [{"contains": 1}], "uniqueItems": false})").ok());
+  CHECK(CheckJsonSchemaText("true").ok());
+}
+
+}  // namespace
+}  // namespace tandem
