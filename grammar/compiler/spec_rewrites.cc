@@ -100,6 +100,8 @@ std::string WithoutLeadingCaret(std::string_view members) {
 }
 
 std::string Readable(std::string_view pattern) {
+  // pydantic's Decimal: a lookahead only keeps away texts without a digit.
+  if (pattern == R"(^(?!^[-+.]*$)[+-]?0*\d*\.?\d*$)") return R"(^[+-]?(\d+\.?\d*|\.\d+)$)";
   return InPrintableAscii(WithoutLeadingCarets(pattern));
 }
 
@@ -127,6 +129,54 @@ bool RewritePatterns(Json* part) {
     std::string rewritten = Readable(value.get_ref<const std::string&>());
     is_changed |= rewritten != value.get_ref<const std::string&>();
     value = std::move(rewritten);
+  }
+  return is_changed;
+}
+
+// Where `items` is a list it is of the first ones, and `additionalItems` is of those after it.
+bool RewriteTuple(Json* schema) {
+  const auto items = schema->find("items");
+  if (items == schema->end() || !items->is_array() || schema->contains("prefixItems")) return false;
+  Json first = std::move(*items);
+  schema->erase("items");
+  (*schema)["prefixItems"] = std::move(first);
+  if (const auto others = schema->find("additionalItems"); others != schema->end()) {
+    Json moved = std::move(*others);
+    schema->erase("additionalItems");
+    (*schema)["items"] = std::move(moved);
+  }
+  return true;
+}
+
+bool RewriteLengths(Json* schema) {
+  constexpr std::string_view kNeverEmpty[] = {"date", "date-time", "duration", "email", "hostname",
+                                              "ipv4", "ipv6",      "time",     "uri",   "uuid"};
+  constexpr int64_t kNoLimit = 2000;
+  const auto format = schema->find("format");
+  if (format == schema->end() || !format->is_string()) return false;
+  const auto is_integer = [schema](const char* key) {
+    const auto found = schema->find(key);
+    return found != schema->end() && found->is_number_integer();
+  };
+  const auto& name = format->get_ref<const std::string&>();
+  const bool never_empty = std::ranges::find(kNeverEmpty, name) != std::end(kNeverEmpty);
+  size_t num_erased = 0;
+  if (never_empty && is_integer("minLength") && (*schema)["minLength"] <= 1) {
+    num_erased += schema->erase("minLength");
+  }
+  if (never_empty && is_integer("maxLength") && (*schema)["maxLength"] >= kNoLimit) {
+    num_erased += schema->erase("maxLength");
+  }
+  return num_erased > 0;
+}
+
+bool RewriteKeywords(Json* part) {
+  if (!part->is_structured()) return false;
+  bool is_changed = part->is_object() && RewriteTuple(part);
+  is_changed |= part->is_object() && RewriteLengths(part);
+  for (auto it = part->begin(); it != part->end(); ++it) {
+    if (part->is_object() && IsData(it.key())) continue;
+    is_changed |= RewriteKeywords(&*it);
   }
   return is_changed;
 }
@@ -189,6 +239,12 @@ std::string WithReadablePatterns(const std::string& json) {
   if (json.find("pattern") == json.npos) return json;
   Json parsed = Json::parse(json, nullptr, false);
   return parsed.is_structured() && RewritePatterns(&parsed) ? parsed.dump() : json;
+}
+
+std::string WithTodaysKeywords(const std::string& json) {
+  if (json.find("\"items\"") == json.npos && json.find("\"format\"") == json.npos) return json;
+  Json parsed = Json::parse(json, nullptr, false);
+  return RewriteKeywords(&parsed) ? parsed.dump() : json;
 }
 
 std::string WithPlainReferences(const std::string& json) {

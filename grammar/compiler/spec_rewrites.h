@@ -27,6 +27,11 @@ std::string WithoutLeadingCarets(std::string_view regex);
 // (grammar/schema/json_pattern.h). What is not JSON, and what needs no change, is returned as it
 // is.
 std::string WithReadablePatterns(const std::string& json);
+// The same for lists of `items`, which draft 2020-12 calls `prefixItems`; and for lengths beside a
+// `format` that a library reads in place of them: one character is the least of what most formats
+// describe, and more than some thousand are no limit in practice.
+std::string WithTodaysKeywords(const std::string& json);
+
 // References of a JSON schema, or of each one of a structural tag, as the library finds their
 // targets (grammar/schema/json_references.h). What needs no change is returned as it is.
 std::string WithPlainReferences(const std::string& json);

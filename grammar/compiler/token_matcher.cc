@@ -41,7 +41,7 @@ std::string WithoutHarmless(const std::string& warnings) {
 }
 
 std::string ReadableSchemas(const std::string& json) {
-  return WithPlainReferences(WithReadablePatterns(json));
+  return WithPlainReferences(WithTodaysKeywords(WithReadablePatterns(json)));
 }
 
 xgrammar::CompiledGrammar CompileJsonSchema(const GrammarSpec& spec,

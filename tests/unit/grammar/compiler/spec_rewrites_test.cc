@@ -57,6 +57,21 @@ TEST_CASE("patterns of schemas are rewritten, instances are not") {
   }
 }
 
+TEST_CASE("tuples of older drafts and lengths beside formats are rewritten") {
+  CHECK(WithTodaysKeywords(
+            R"({"a":{"items":[{"type":"null"}],"additionalItems":false},"const":{"items":[]}})") ==
+        R"({"a":{"prefixItems":[{"type":"null"}],"items":false},"const":{"items":[]}})");
+  CHECK(WithTodaysKeywords(R"([{"items":[true]}])") == R"([{"prefixItems":[true]}])");
+  CHECK(WithTodaysKeywords(R"({"format":"uri","minLength":1,"maxLength":2083})") ==
+        R"({"format":"uri"})");
+  for (const char* same :
+       {R"({"items":{"type":"null"}})", R"({"format":"uri","minLength":2,"maxLength":1999})",
+        R"({"format":"unknown","minLength":1})", R"({"properties":{"format":{"minLength":1}}})",
+        R"({"items": )"}) {
+    CHECK(WithTodaysKeywords(same) == same);
+  }
+}
+
 TEST_CASE("references are spelled as the library reads them, each within its schema") {
   const std::string schema = R"({"$defs":{"a/b":{"type":"null"}},"items":{"$ref":"#/$defs/a~1b"}})";
   CHECK(WithPlainReferences(schema) ==

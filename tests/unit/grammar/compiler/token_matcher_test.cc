@@ -42,6 +42,23 @@ TEST_CASE("an invalid spec is refused with what is wrong in it") {
              Contains("the structural tag"));
 }
 
+TEST_CASE("what popular libraries write into schemas is taken") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  for (const char* schema : {
+           R"j({"anyOf": [{"type": "number"},
+                {"type": "string", "pattern": "^(?!^[-+.]*$)[+-]?0*\\d*\\.?\\d*$"}]})j",
+           R"({"type": "string", "format": "uri", "minLength": 1, "maxLength": 2083})",
+           R"({"type": "array", "items": [{"type": "number"}, {"type": "string"}],
+               "minItems": 2, "maxItems": 2})",
+           R"({"allOf": [{"$ref": "#/definitions/a~1b"}], "description": "d",
+               "definitions": {"a/b": {"type": "null"}}})"}) {
+    CAPTURE(schema);
+    CHECK(CompileGrammar({GrammarKind::kJsonSchema, JsonBlanks::kNone, schema}, &vocabulary)
+              .status()
+              .message() == "");
+  }
+}
+
 TEST_CASE("a pattern with letters of any alphabet leaves no quote unescaped") {
   GrammarVocabulary vocabulary = LoadVocabulary();
   std::vector<int32_t> mask((kVocabSize + 31) / 32);
