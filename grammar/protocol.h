@@ -22,6 +22,10 @@
 
 namespace tandem {
 
+// What a client can do about a grammar that takes too long.
+constexpr char kHowToShorten[] =
+    "; fewer optional properties, alternatives and repetitions make it faster";
+
 enum class GrammarKind : uint8_t {
   kJsonSchema,     // text: the schema
   kRegex,          // the whole output matches

@@ -22,6 +22,7 @@ namespace {
 int report_socket = -1;
 const char* reported_thing = "";
 const char* reporting_program = "";
+const char* cpu_time_advice = "";
 volatile sig_atomic_t watches_steps = 0;
 constexpr sig_atomic_t kStepNumbers = 0xffffff;  // they begin again after that many
 // Odd while a step runs, even between two.
@@ -45,7 +46,9 @@ void OnSignal(int) { EndWith(" makes ", reporting_program, " crash"); }
 void OnTimer(int) {
   const sig_atomic_t number = step_number;
   const bool is_late = number % 2 != 0 && number == seen_step_number;
-  if (watches_steps == 0 || is_late) EndWith(" takes too much CPU time");
+  if (watches_steps == 0 || is_late) {
+    EndWith(" takes too much CPU time", watches_steps == 0 ? cpu_time_advice : "");
+  }
   seen_step_number = number;
 }
 
@@ -109,7 +112,10 @@ void CrashReport::Install(int socket, const char* what, const char* program) {
   std::set_new_handler(OnNoMemory);
 }
 
-void CrashReport::LimitCpuTime(int limit_ms) { StartTimer(ITIMER_PROF, limit_ms, 0); }
+void CrashReport::LimitCpuTime(int limit_ms, const char* advice) {
+  cpu_time_advice = advice;
+  StartTimer(ITIMER_PROF, limit_ms, 0);
+}
 
 void CrashReport::LimitWallTime(int limit_ms) { StartTimer(ITIMER_REAL, limit_ms, 0); }
 

@@ -12,8 +12,8 @@ class CrashReport {
  public:
   // `what` makes `program` crash: words of the replies, which must live as long as the process.
   static void Install(int socket, const char* what, const char* program);
-  // From now on this much CPU time may pass.
-  static void LimitCpuTime(int limit_ms);
+  // From now on this much CPU time may pass. advice: the end of the reply; it must live as long.
+  static void LimitCpuTime(int limit_ms, const char* advice = "");
   // The same of the wall clock, for a process that waits.
   static void LimitWallTime(int limit_ms);
   // In place of LimitCpuTime: each step may take this much CPU time, or up to twice as much. One

@@ -60,7 +60,8 @@ StatusOr<std::unique_ptr<GrammarService>> GrammarService::Create(
   ASSIGN_OR_RETURN(MaskMemory masks, MaskMemory::Create(num_rows, options.vocab_size));
   std::unique_ptr<GrammarService> service(new GrammarService(options, std::move(masks)));
   service->post_ = std::move(post);
-  const Status overdue = InvalidArgumentError("the grammar takes too long to compile");
+  const Status overdue =
+      InvalidArgumentError("the grammar takes too long to compile" + std::string(kHowToShorten));
   service->compilers_ = std::make_unique<ForkedJobs>(
       ForkedJobsOptions{
           .command = {options.program, options.model_folder, std::to_string(options.vocab_size),

@@ -92,7 +92,7 @@ int RunGrammarWorker(GrammarVocabulary* vocabulary, const MaskRows& masks, Uniqu
                      UniqueFd spec, const GrammarLimits& limits) {
   CrashReport::Install(socket.get(), "the grammar", "the grammar compiler");
   CrashReport::LimitMemory(limits.memory_bytes);
-  CrashReport::LimitCpuTime(limits.compile_cpu_ms);
+  CrashReport::LimitCpuTime(limits.compile_cpu_ms, kHowToShorten);
   const StatusOr<std::string> packed = ReadMemoryFile(spec.get());
   if (!packed.ok()) return FailWith(socket.get(), packed.status());
   const StatusOr<GrammarSpec> read = UnpackGrammarSpec(*packed);
