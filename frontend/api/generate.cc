@@ -11,6 +11,7 @@
 #include "frontend/api/generation.h"
 #include "frontend/api/models.h"
 #include "frontend/metrics/exposition.h"
+#include "frontend/openai/structured_outputs.h"
 
 namespace tandem {
 namespace {
@@ -198,7 +199,16 @@ StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const Ap
   writer.stream_usage = MakeStreamUsage(request, context.options);
   writer.logprobs_style = prepared.output.logprobs_style;
   writer.tokenizer = &context.input_processor->tokenizer();
+  prepared.constraint_field = ConstraintField(request);
   ASSIGN_OR_RETURN(prepared.processed, call->Process(request_context));
+  const wire::EngineCoreRequest& first = prepared.processed.requests.front();
+  if (!first.sampling_params.structured_outputs) {
+    prepared.constraint_field = "";
+  } else if (prepared.constraint_field.empty()) {
+    prepared.constraint_field = "tools";
+  }
+  // Then an engine may also refuse that.
+  if (!first.lora_request.is_nil()) prepared.constraint_field = "";
   prepared.output.message = prepared.processed.message;
   if (prepared.output.message && prepared.output.message->shows_special_tokens) {
     prepared.output.detokenizer.skip_special_tokens = false;
@@ -429,6 +439,12 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
   co_return std::move(request);
 }
 
+// What an engine refuses of a request that was checked here is its constraint.
+Status AboutConstraint(std::string_view field, const Status& error) {
+  if (error.code() != StatusCode::kInvalidArgument || !error.param().empty()) return error;
+  return Status(error).WithParam(std::string(field));
+}
+
 Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCall& call,
                     AdmittedRequest request) {
   if (exchange.closed()) co_return;
@@ -441,6 +457,7 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
   WriterInput& input = request.prepared.writer;
   const bool stream = input.stream;
   const bool several = request.prepared.processed.requests.size() > 1;
+  const std::string_view constraint_field = request.prepared.constraint_field;
   const auto generation =
       MakeGeneration(context, call, exchange.request().arrival_monotonic, request);
   const auto sender = std::make_shared<StreamSender>(&exchange, generation.get(), several);
@@ -456,8 +473,10 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
 
   // 5. Write.
   if (!generation->error().ok()) {
-    if (!sender->started())
-      co_return RespondWithError(exchange, *context, call, generation->error());
+    if (!sender->started()) {
+      const Status error = AboutConstraint(constraint_field, generation->error());
+      co_return RespondWithError(exchange, *context, call, error);
+    }
     writer->WriteError(generation->error());
   }
   if (stream) {

@@ -71,6 +71,7 @@ struct PreparedRequest {
   OutputOptions output;
   WriterInput writer;  // without prompts and out, which stage 4 adds
   std::vector<RetiredField> retired_fields;
+  std::string_view constraint_field;  // whose grammar an engine may refuse; empty: there is none
 };
 
 // UNAVAILABLE until the engine is ready.

@@ -12,16 +12,29 @@ namespace {
 constexpr std::string_view kNoStore =
     "This server keeps no responses (--enable-responses-api-store turns that on).";
 
+constexpr FieldName kNames[] = {{"max_completion_tokens", "max_output_tokens"},
+                                {"messages", "input"},
+                                {"prompt", "input"},
+                                {"reasoning_effort", "reasoning"},
+                                {"body.reasoning_effort", "body.reasoning.effort"},
+                                {"response_format", "text.format.schema"}};
+
+// A tool is a function without a level of its own.
+std::string NameInResponses(std::string name_in_chat) {
+  constexpr std::string_view kFunction = ".function.parameters";
+  if (!name_in_chat.ends_with(kFunction)) return name_in_chat;
+  return name_in_chat.replace(name_in_chat.size() - kFunction.size(), kFunction.size(),
+                              ".parameters");
+}
+
 // A refusal of the chat request in the words of the body that it was made from.
 Status InResponsesWords(const Status& status) {
   if (status.param() == "input_tokens" || status.param() == "input_text") {
     return FailedPreconditionError(status.message()).WithParam("input");
   }
-  constexpr FieldName kNames[] = {{"max_completion_tokens", "max_output_tokens"},
-                                  {"messages", "input"},
-                                  {"prompt", "input"},
-                                  {"reasoning_effort", "reasoning"},
-                                  {"body.reasoning_effort", "body.reasoning.effort"}};
+  if (status.param().starts_with("tools[")) {
+    return Status(status).WithParam(NameInResponses(status.param()));
+  }
   return InWordsOfBody(kNames, status);
 }
 
@@ -114,6 +127,10 @@ StatusOr<ProcessedRequest> ResponseCall::Process(const RequestContext& context) 
   shape_.object =
       JsonDocument(ResponseObject(request_, processed->requests.front().sampling_params));
   return processed;
+}
+
+Response ResponseCall::Error(const Status& status) const {
+  return ErrorResponse(InResponsesWords(status));
 }
 
 std::unique_ptr<ResponseObjectWriter> ResponseCall::MakeObjectWriter(WriterInput input) const {

@@ -27,6 +27,7 @@ class ResponseCall final : public GenerationCall {
   GenerationRequest& request() override { return chat_; }
   const ChatRequest* chat() const override { return &chat_; }
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override;
+  Response Error(const Status& status) const override;
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override;
 
   bool in_background() const { return request_.background; }

@@ -293,7 +293,9 @@ Status SetFormat(const JsonDocument& text, ChatRequest* chat) {
   }
   const Status status = ParseResponseFormat(response_format, chat);
   if (!status.ok()) {
-    return InvalidArgumentError("text.format: " + status.message()).WithParam("text");
+    const bool about_schema = status.param() == "response_format";
+    return InvalidArgumentError("text.format: " + status.message())
+        .WithParam(about_schema ? "text.format.schema" : "text");
   }
   if (chat->response_format && chat->structured_outputs) {
     return RefuseByName("structured_outputs",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "frontend/openai/generation_request.h"
+#include "grammar/schema/json_schema_check.h"
 #include "proto_msgpack/codec.h"
 
 namespace tandem {
@@ -29,6 +30,12 @@ int DepthOf(const Json& value) {
   return value.is_structured() ? deepest + 1 : 0;
 }
 
+// Whether it asks for what can be enforced.
+Status CheckSchema(std::string_view field, const Json& schema) {
+  Status status = CheckJsonSchema(schema);
+  return status.ok() ? status : std::move(status).WithParam(std::string(field));
+}
+
 // A schema is sent as text, which keeps the order of its keys and the spelling of its numbers.
 Status ReadSchema(std::string_view field, std::string_view part, const Json& value,
                   wire::RawValue* out) {
@@ -40,6 +47,7 @@ Status ReadSchema(std::string_view field, std::string_view part, const Json& val
                                   " is a text that is not JSON: " + json.status().message())
           .WithParam(std::string(field));
     }
+    RETURN_IF_ERROR(CheckSchema(field, **json));
     *out = wire::PackedString(text);
     return OkStatus();
   }
@@ -49,6 +57,7 @@ Status ReadSchema(std::string_view field, std::string_view part, const Json& val
                                 std::to_string(kMaxSchemaDepth) + " levels")
         .WithParam(std::string(field));
   }
+  RETURN_IF_ERROR(CheckSchema(field, value));
   *out = wire::PackedString(DumpJson(value));
   return OkStatus();
 }
@@ -84,6 +93,8 @@ Status ReadStructuralTag(std::string_view field, const Json& value,
     return InvalidArgumentError("Invalid structured_outputs structural_tag specification.")
         .WithParam(std::string(field));
   }
+  Status schemas = CheckSchemasOfTag(**json);
+  if (!schemas.ok()) return std::move(schemas).WithParam(std::string(field));
   *out = std::move(text);
   return OkStatus();
 }
@@ -244,6 +255,8 @@ Status ReadTagFormat(const Json& format, StructuredOutputs* out) {
                                 std::to_string(kMaxSchemaDepth) + " levels")
         .WithParam(std::string(kResponseFormat));
   }
+  Status schemas = CheckSchemasOfTag(tag);
+  if (!schemas.ok()) return std::move(schemas).WithParam(std::string(kResponseFormat));
   out->structural_tag = DumpJson(tag);
   return OkStatus();
 }
@@ -369,6 +382,17 @@ StatusOr<wire::Rare<StructuredOutputs>> StructuredOutputsOf(const GenerationRequ
   RETURN_IF_ERROR(CheckNotEmpty(outputs));
   outputs.backend = "xgrammar";
   return wire::Rare<StructuredOutputs>(std::move(outputs));
+}
+
+std::string_view ConstraintField(const GenerationRequest& request) {
+  if (request.response_format) return kResponseFormat;
+  if (request.structured_outputs) return "structured_outputs";
+  if (!request.guided) return "";
+  const StructuredOutputs& guided = *request.guided;
+  if (!guided.json.is_nil()) return "guided_json";
+  if (guided.regex) return "guided_regex";
+  if (guided.choice) return "guided_choice";
+  return guided.grammar ? "guided_grammar" : "guided_json_object";
 }
 
 Json ConstraintJson(const StructuredOutputs& outputs) {

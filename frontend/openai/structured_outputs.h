@@ -5,6 +5,8 @@
 // only the form of the fields is checked. Whether a schema, a pattern or a grammar can be compiled
 // is known to the engine, which refuses it before any output. Pure functions; any thread.
 
+#include <string_view>
+
 #include "common/status.h"
 #include "frontend/openai/json.h"
 #include "proto_msgpack/schema.h"
@@ -29,6 +31,9 @@ Status CheckStructuredOutputs(const GenerationRequest& request);
 // What the output must be; empty when nothing is asked for. Refuses two constraints, and an empty
 // one.
 StatusOr<wire::Rare<wire::StructuredOutputs>> StructuredOutputsOf(const GenerationRequest& request);
+
+// The field that asks for it, for errors about it; empty: there is none.
+std::string_view ConstraintField(const GenerationRequest& request);
 
 // The constraint under its name: {"regex": "…"}, {"json": {…}}, {"structural_tag": {…}} …
 Json ConstraintJson(const wire::StructuredOutputs& outputs);

@@ -163,6 +163,7 @@ class OverHttp(unittest.TestCase):
                 with self.assertRaises(openai.BadRequestError, msg=str(constraint)[:200]) as caught:
                     list(self.chat({"structured_outputs": constraint}, stream=stream))
                 self.assertIn(reason, caught.exception.message)
+                self.assertEqual(caught.exception.param, "structured_outputs", str(constraint)[:200])
                 self.assertNotIn(".cc", caught.exception.message)
 
     def test_a_hostile_grammar_disturbs_nobody(self):
