@@ -93,6 +93,7 @@ Status ResponseCall::Convert(const JsonDocument& earlier) {
   if (!converted.ok()) return InResponsesWords(converted.status());
   chat_ = std::move(converted->chat);
   shape_.tools = std::move(converted->tools);
+  leaves_out_tools_ = converted->leaves_out_tools;
   messages_ = std::move(converted->conversation);
   is_converted_ = true;
   return InResponsesWords(input_processor_.CheckImages(chat_));
@@ -124,6 +125,10 @@ StatusOr<ProcessedRequest> ResponseCall::Process(const RequestContext& context) 
   chat_.return_token_ids |= shape_.shows_messages;
   auto processed = input_processor_.Process(std::move(chat_), context);
   if (!processed.ok()) return InResponsesWords(processed.status());
+  if (leaves_out_tools_ && processed->warning.empty()) {
+    processed->warning =
+        "tools that a provider runs (web_search, file_search, image_generation …) are left out";
+  }
   shape_.object =
       JsonDocument(ResponseObject(request_, processed->requests.front().sampling_params));
   return processed;

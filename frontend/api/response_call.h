@@ -51,6 +51,7 @@ class ResponseCall final : public GenerationCall {
   ResponseShape shape_;
   JsonDocument messages_;     // of the conversation, when the response is stored
   std::string conversation_;  // the same as text
+  bool leaves_out_tools_ = false;
 };
 
 }  // namespace tandem

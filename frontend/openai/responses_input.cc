@@ -189,12 +189,23 @@ Json OrNull(const Json& object, const char* key) {
   return value == nullptr ? Json(nullptr) : *value;
 }
 
+// Tools that OpenAI's servers run themselves. Some clients offer them to every server.
+bool RunsAtProvider(std::string_view type) {
+  constexpr std::string_view kTypes[] = {"file_search", "code_interpreter", "image_generation",
+                                         "mcp", "tool_search"};
+  return type.starts_with("web_search") || std::ranges::find(kTypes, type) != std::end(kTypes);
+}
+
 class FunctionList {
  public:
   Status Add(const Json& tool, const std::string& name_space) {
     const std::string* type = tool.is_object() ? FindText(tool, "type") : nullptr;
     const std::string* name = tool.is_object() ? FindText(tool, "name") : nullptr;
     if (type == nullptr) return RefuseByName("tools", "A tool must be an object with a type.");
+    if (RunsAtProvider(*type)) {
+      leaves_out = true;
+      return OkStatus();
+    }
     const bool known = *type == "function" || *type == "custom" || *type == "namespace";
     if (!known || (*type == "namespace" && !name_space.empty())) {
       constexpr size_t kMaxShownBytes = 64;
@@ -226,6 +237,7 @@ class FunctionList {
 
   Json functions = Json::array();
   ResponseTools tools;
+  bool leaves_out = false;
 
  private:
   Status AddNamespace(const Json& tool, const std::string& name) {
@@ -351,6 +363,7 @@ StatusOr<ChatOfResponses> ToChatRequest(ResponsesRequest& request, const JsonDoc
     FunctionList list;
     for (const Json& tool : *request.tools) RETURN_IF_ERROR(list.Add(tool, ""));
     result.tools = std::move(list.tools);
+    result.leaves_out_tools = list.leaves_out;
     if (!result.tools.empty()) chat.tools = JsonDocument(std::move(list.functions));
   }
   ASSIGN_OR_RETURN(Json choice, ChatToolChoice(request.tool_choice, result.tools));

@@ -29,7 +29,8 @@ const ResponseTool* FindFunction(const ResponseTools& tools, std::string_view fu
 struct ChatOfResponses {
   ChatRequest chat;
   ResponseTools tools;
-  JsonDocument conversation;  // chat.messages without the instructions; kept only to be stored
+  bool leaves_out_tools = false;  // those that the provider itself would run
+  JsonDocument conversation;      // chat.messages without the instructions; kept only to be stored
 };
 
 // earlier: messages of the conversation that the request continues, or null. Uses the request up,
