@@ -216,7 +216,8 @@ Status SamplingResolver::AddStopTokens(const GenerationRequest& request,
                                        wire::SamplingParams* params) const {
   if (static_cast<int64_t>(request.stop.size()) > config_.max_stop_strings) {
     return Refuse("stop", "stop has " + std::to_string(request.stop.size()) + " strings, at most " +
-                              std::to_string(config_.max_stop_strings) + " are allowed");
+                              std::to_string(config_.max_stop_strings) +
+                              " are allowed (--max-stop-strings)");
   }
   std::vector<bool> seen(static_cast<size_t>(vocab_size_));
   const auto add = [&seen, params](TokenId id) {
