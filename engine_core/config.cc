@@ -365,7 +365,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   RETURN_IF_ERROR(SetGraphs(config, &setup));
   RETURN_IF_ERROR(SetImages(config, model, &setup));
   RETURN_IF_ERROR(SetDrafts(config, &setup));
-  RETURN_IF_ERROR(CheckRecurrent(model, setup));
+  RETURN_IF_ERROR(CheckRecurrent(config, model, setup));
   RETURN_IF_ERROR(CheckKvFormat(config, model, setup));
   RETURN_IF_ERROR(CheckKeyIndex(config, model, setup));
   RETURN_IF_ERROR(CheckUneven(config, model, setup));

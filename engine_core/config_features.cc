@@ -84,12 +84,13 @@ StatusOr<bool> ForbidsImages(const std::string& limits) {
 }  // namespace
 
 // What has not been built for layers with a state is refused by its flag's name.
-Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup) {
+Status CheckRecurrent(const EngineConfig& config, const ModelConfig& model,
+                      const EngineSetup& setup) {
   if (model.recurrent.num_layers() == 0) return OkStatus();
-  if (setup.runner.speculation.drafts()) {
+  if (setup.runner.speculation.drafts() && config.pipeline_parallel_size > 1) {
     return InvalidArgumentError(
         "--speculative-config: is not built for models with recurrent layers, which " +
-        model.architecture + " has");
+        model.architecture + " has, with --pipeline-parallel-size; take --tensor-parallel-size");
   }
   if (setup.device == "cuda" && model.recurrent.key_dim > kMaxCudaStateRows) {
     return InvalidArgumentError(

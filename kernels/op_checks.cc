@@ -59,10 +59,15 @@ void CheckBatch(const AttentionBatch& batch, int64_t max_tokens, int64_t max_req
   CHECK_EQ(batch.query_start.size(), batch.context_len.size() + 1);
   CHECK_EQ(batch.query_start[0], 0);
   CHECK_EQ(batch.query_start.back(), num_tokens);
+  CHECK(batch.num_drafts.empty() || batch.num_drafts.size() == batch.context_len.size());
   for (int64_t r = 0; r < num_requests; ++r) {
     const int32_t num_queries = batch.query_start[r + 1] - batch.query_start[r];
     CHECK(num_queries >= 0 && num_queries <= batch.context_len[r])
         << "request " << r << ": " << num_queries << " of " << batch.context_len[r];
+    if (batch.num_drafts.empty()) continue;
+    const int32_t num_drafts = batch.num_drafts[static_cast<size_t>(r)];
+    CHECK(num_drafts == 0 || (num_drafts > 0 && num_drafts < num_queries))
+        << "request " << r << ": " << num_drafts << " drafts of " << num_queries;
   }
 }
 

@@ -126,6 +126,9 @@ struct AttentionBatch {
   // Host memory; read by AttentionPlan::Fill only, never kept.
   std::span<const int32_t> query_start;  // R + 1, starts with 0, ends with T
   std::span<const int32_t> context_len;  // R; tokens in the cache once this step's are written
+  // R; of each request's last queries those that are guesses, fewer than it has: states stay as
+  // they are before these. Empty: there are none.
+  std::span<const int32_t> num_drafts = {};
 
   // Backend memory (kI32); must stay valid and unchanged until the step's last op.
   Tensor positions;     // [T], the token's place in its request; chooses the RoPE row
@@ -151,6 +154,9 @@ struct BatchSequence {
   int32_t num_tokens = 0;
   int32_t first_position = 0;
   const int32_t* blocks = nullptr;  // its row of the block table
+  int32_t num_drafts = 0;           // of its last tokens, which leave no state
+
+  int32_t num_certain() const { return num_tokens - num_drafts; }
 };
 
 struct AttentionShape {
@@ -174,7 +180,7 @@ class AttentionPlan {
   // has no use for it.
   virtual int64_t WorkSize(int64_t /*num_tokens*/, int64_t /*num_requests*/) const { return 0; }
 
-  const AttentionBatch& batch() const { return batch_; }  // without query_start and context_len
+  const AttentionBatch& batch() const { return batch_; }  // without the caller's spans
   int64_t num_tokens() const { return batch_.positions.rows(); }
   // The requests that write anything, where the host can read the batch.
   std::span<const BatchSequence> sequences() const { return sequences_; }
@@ -194,14 +200,15 @@ class AttentionPlan {
       sequences_.push_back({.first_token = begin,
                             .num_tokens = count,
                             .first_position = batch.context_len[r] - count,
-                            .blocks = table.Row<int32_t>(static_cast<int64_t>(r))});
+                            .blocks = table.Row<int32_t>(static_cast<int64_t>(r)),
+                            .num_drafts = batch.num_drafts.empty() ? 0 : batch.num_drafts[r]});
     }
   }
 
   // Without what is in the caller's memory.
   void SetBatch(const AttentionBatch& batch) {
     batch_ = batch;
-    batch_.query_start = batch_.context_len = {};
+    batch_.query_start = batch_.context_len = batch_.num_drafts = {};
     batch_.host_slot_mapping = batch_.host_block_table = {};
   }
 

@@ -33,11 +33,19 @@ float Silu(float x) { return x / (1 + std::exp(-x)); }
 // Above 20 it is x to the last bit.
 float Softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
 
+// The same beside it: of a state that drafts go on from.
+float* DraftState(int64_t size) {
+  thread_local std::vector<float> room;
+  if (std::ssize(room) < size) room.resize(static_cast<size_t>(size));
+  return room.data();
+}
+
 // Calls f(begin, end, state) for the tokens [begin, end) of the run in each block, whose state is
-// at `state` as it was before them, and where f leaves it as it is after them.
+// at `state` as it was before them, and where f leaves it as it is after them; and once for its
+// drafts, with a copy.
 template <class F>
 void ForEachBlock(const StateRun& run, int64_t state_size, F f) {
-  const int32_t first = run.tokens.first_position, end = first + run.tokens.num_tokens;
+  const int32_t first = run.tokens.first_position, end = first + run.tokens.num_certain();
   for (int32_t position = first; position < end;) {
     const int32_t block_end = position - position % run.block_size + run.block_size;
     const int32_t stop = std::min(end, block_end);
@@ -51,6 +59,11 @@ void ForEachBlock(const StateRun& run, int64_t state_size, F f) {
     f(run.tokens.first_token + position - first, run.tokens.first_token + stop - first, state);
     position = stop;
   }
+  if (run.tokens.num_drafts == 0) return;
+  float* state = DraftState(state_size);
+  std::copy_n(run.StateOf(end - 1), state_size, state);
+  const int32_t first_draft = run.tokens.first_token + run.tokens.num_certain();
+  f(first_draft, first_draft + run.tokens.num_drafts, state);
 }
 
 // x / |x| * scale
@@ -125,11 +138,9 @@ void ConvolveRun(const Tensor& out, const Tensor& x, const ConvOptions& options,
     for (int64_t c = 0; options.has_silu && c < num_channels; ++c) sums[c] = Silu(sums[c]);
     StoreRow(out, token, first_channel, num_channels, sums);
     for (int64_t j = 0; j < num_kept; ++j) std::copy_n(kept[j + 1], num_channels, kept[j]);
-    const int32_t position = first + i;
-    const bool is_block_end = (position + 1) % run.block_size == 0;
-    if (!is_block_end && i + 1 < run.tokens.num_tokens) continue;
+    if (!run.LeavesState(i)) continue;
     for (int64_t j = 0; j < num_kept; ++j) {
-      std::copy_n(kept[j], num_channels, run.StateOf(position) + j * channels + first_channel);
+      std::copy_n(kept[j], num_channels, run.StateOf(first + i) + j * channels + first_channel);
     }
   }
 }
@@ -267,10 +278,8 @@ void SelectRun(const Tensor& out, const Tensor& x, const Tensor& dt, const Tenso
       }
     }
     StoreRow(out, token, first_channel, size, sums);
-    const int32_t position = first + i;
-    const bool is_block_end = (position + 1) % run.block_size == 0;
-    if (!is_block_end && i + 1 < run.tokens.num_tokens) continue;
-    float* kept = run.StateOf(position) + first_channel;
+    if (!run.LeavesState(i)) continue;
+    float* kept = run.StateOf(first + i) + first_channel;
     for (int64_t n = 0; n < num_states; ++n)
       std::copy_n(state + n * size, size, kept + n * channels);
   }

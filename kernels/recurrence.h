@@ -4,7 +4,8 @@
 // float32, for one sequence and some of its channels or one of its heads. Both backends of the host
 // run them; they differ in how they cut the work. A state lies in the cache's blocks, one for each:
 // that of block b is the state after the last token of b that has run. So a full block has the
-// state at its end, and another request can go on from it. Thread: any, on disjoint channels or
+// state at its end, and another request can go on from it. Drafts run from a copy and leave no
+// state, so those that are rejected need not be taken back. Thread: any, on disjoint channels or
 // heads of a sequence. Pure but for `out` and the states; scratch memory is the thread's and is
 // kept, so that a step allocates nothing once its sizes have been seen. Sources: depthwise
 // convolution and gated delta rule as in HF's Qwen3NextForCausalLM (Yang et al. 2024, "Gated Delta
@@ -28,6 +29,11 @@ struct StateRun {
 
   float* StateOf(int32_t position) const {
     return states + tokens.blocks[position / block_size] * stride;
+  }
+  // Whether the state after token i of the run stays: the last one in a block that is no draft.
+  bool LeavesState(int32_t i) const {
+    const bool ends_block = (tokens.first_position + i + 1) % block_size == 0;
+    return i + 1 == tokens.num_certain() || (i < tokens.num_certain() && ends_block);
   }
 };
 

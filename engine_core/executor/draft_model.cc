@@ -19,6 +19,11 @@ Status CheckDraftModel(const ModelConfig& target, const ModelConfig& draft,
                                 " tokens, it must be the target's of " +
                                 std::to_string(target.vocab_size));
   }
+  if (draft.recurrent.num_layers() > 0) {
+    return InvalidArgumentError("--speculative-config: model " + speculation.model +
+                                " has recurrent layers, which a drafter must not have: each of its "
+                                "passes would need a state of its own");
+  }
   const int64_t longest = draft.max_position_embeddings;
   if (speculation.max_model_len.value_or(0) <= longest) return OkStatus();
   return InvalidArgumentError("--speculative-config: max_model_len is " +
@@ -42,6 +47,7 @@ StatusOr<DraftModelConfig> ReadConfig(const ModelConfig& target,
     }
     draft.config = target;
     draft.config.num_layers = 0;
+    draft.config.recurrent = {};
     draft.config.quantization = {};
     return draft;
   }

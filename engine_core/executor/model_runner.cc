@@ -97,7 +97,12 @@ Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel dra
     ASSIGN_OR_RETURN(drafter, MedusaDrafter::Create(backend_.get(), std::move(draft),
                                                     options.kv_format, &batch_));
   }
-  drafts_.emplace(options.speculation, &batch_, std::move(drafter), options.process_seed);
+  const bool has_states = kv_spec_.num_with_state(kv_spec_.num_layers) > 0;
+  drafts_.emplace(
+      options.speculation, &batch_, std::move(drafter),
+      has_states ? ModelLimitsOf(limits_).max_drafts : int64_t{limits_.max_num_batched_tokens},
+      options.process_seed);
+  taken_.layout.Reserve(limits_.max_num_seqs);
   return OkStatus();
 }
 
@@ -412,11 +417,33 @@ void ModelRunner::FinishStep(StepInFlight* step) {
   sampler_->TakeFetched(step->layout, &step->samples);
   clock_.Add(step->times);
   sampler_->Fold(step->layout, &step->samples, step->result);
+  TakeInDrafts(*step);
   if (drafts_) {
     drafts_->Observe(step->layout, step->seconds + host_clock_.Monotonic() - begin);
     drafts_->Fold(step->layout, step->samples, step->result);
   }
   step->result = nullptr;
+}
+
+void ModelRunner::TakeInDrafts(const StepInFlight& step) {
+  if (step.layout.num_drafts.empty() || kv_spec_.num_with_state(kv_spec_.num_layers) == 0) return;
+  StepLayout& taken = taken_.layout;
+  taken.Begin();
+  int32_t draft = 0;  // of the step
+  for (size_t i = 0; i < step.layout.requests.size(); ++i) {
+    const ScheduledRequest& request = step.layout.requests[i];
+    const int32_t num_accepted = step.samples.requests[i].num_tokens - 1;
+    const int32_t end = request.num_computed_tokens + request.num_scheduled_tokens;
+    if (num_accepted > 0) {
+      taken.AddDrafts(batch_, request.slot, end - request.num_draft_tokens, num_accepted, draft);
+    }
+    draft += request.num_draft_tokens;
+  }
+  if (taken.requests.empty()) return;
+  SendInputs(&taken_, StepMode::kTakeInDrafts);
+  const StepInputs::Views& inputs = InputsOf(taken_);
+  if (reads_ring_) plan_->Fill(AttentionBatchOf(inputs, taken.lengths()));
+  model_->TakeInDrafts(*plan_, inputs.logits_rows);
 }
 
 // Frees, admissions and new blocks, before anything runs.
@@ -456,10 +483,9 @@ void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
   if (pooler_ == nullptr) sampler_->FillRows(layout, inputs_.host().sampling_rows);
   if (ranks_ != nullptr) step->published = ranks_->PublishStep(inputs_, layout, mode);
   if (reads_ring_) return;
-  FillPlan(layout.query_start, layout.context_len, inputs_, plan_.get());
+  FillPlan(layout.lengths(), inputs_, plan_.get());
   for (size_t i = 0; i < other_plans_.size(); ++i) {
-    FillPlan(layout.query_start, layout.context_len, inputs_, other_plans_[i].get(),
-             static_cast<int64_t>(i) + 1);
+    FillPlan(layout.lengths(), inputs_, other_plans_[i].get(), static_cast<int64_t>(i) + 1);
   }
   inputs_.Send();
 }
@@ -484,7 +510,7 @@ void ModelRunner::RunModel(const StepInFlight& step) {
                                  .table = places_ == nullptr ? nullptr : places_->table()};
   if (step.layout.is_adapted) model_step.adapters = &adapters;
   if (reads_ring_) {
-    plan_->Fill(AttentionBatchOf(inputs, step.layout.query_start, step.layout.context_len));
+    plan_->Fill(AttentionBatchOf(inputs, step.layout.lengths()));
     model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());
   }
   if (drafts_) model_step.taps = drafts_->Taps(inputs.token_ids.rows());

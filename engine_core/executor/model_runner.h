@@ -7,7 +7,8 @@
 // next step may be submitted then: tokens that were sampled on the device are its inputs before the
 // host has seen them.
 // Token masks may still be made while the model runs on the host: they are taken in after it.
-// Drafts go through StepDrafts; only where memory is the host's.
+// Drafts go through StepDrafts. Layers with a state take in those that were accepted once the step
+// is sampled.
 // Where several ranks run the model, the step's inputs go to them as well (RankGroup); ranks with a
 // device each get the ids that were sampled on this one's from there. As the last
 // stage of a pipeline this one runs a step when its result is wanted, so that the stages before it
@@ -159,6 +160,8 @@ class ModelRunner final : public Executor {
   Status RunPooled();
   // From a step's logits to its result; as the last stage, from the hidden states.
   void FinishStep(StepInFlight* step);
+  // The states of recurrent layers take in the drafts of a step that were accepted.
+  void TakeInDrafts(const StepInFlight& step);
   void FinishAll();
   Status ReleaseWeights(bool rereads);
   Status LoadWeights();
@@ -187,6 +190,7 @@ class ModelRunner final : public Executor {
 
   std::array<StepInFlight, kMaxStepsInFlight> steps_;
   StepInFlight* newest_ = &steps_[0];
+  StepInFlight taken_;  // the accepted drafts of the step that is finished
   ResultQueue results_;
   int64_t num_overlapped_ = 0;
   const bool has_adapters_;

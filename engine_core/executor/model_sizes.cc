@@ -14,7 +14,8 @@ namespace {
 
 // Logits are made in chunks of rows, so that a large batch over a large vocabulary stays bounded.
 constexpr int64_t kMaxLogitsBytes = int64_t{256} << 20;
-// Rows of drafts that are made together with those of the requests.
+// Rows of drafts that are made together with those of the requests; drafts of a step, where layers
+// keep what goes into them.
 constexpr int64_t kMostDraftRows = 64;
 
 int64_t MaxLogitsRows(const ExecutorLimits& limits) {
@@ -22,6 +23,12 @@ int64_t MaxLogitsRows(const ExecutorLimits& limits) {
   const int64_t num_drafts = int64_t{limits.max_num_seqs} * limits.drafts.num_speculative_tokens;
   return std::clamp<int64_t>(fitting, 1,
                              limits.max_num_seqs + std::min(num_drafts, kMostDraftRows));
+}
+
+// At least those of one request.
+int64_t MaxDrafts(const ExecutorLimits& limits) {
+  const int64_t num_of_request = limits.drafts.num_speculative_tokens;
+  return std::min(limits.max_num_seqs * num_of_request, std::max(kMostDraftRows, num_of_request));
 }
 
 int64_t NumLocalLayers(const ModelConfig& config) {
@@ -174,7 +181,8 @@ void AddStates(const KvCacheSpec& spec, AttentionShape* shape) {
 ModelLimits ModelLimitsOf(const ExecutorLimits& limits) {
   return {.max_tokens = limits.max_num_batched_tokens,
           .max_logits_rows = MaxLogitsRows(limits),
-          .max_positions = limits.max_model_len};
+          .max_positions = limits.max_model_len,
+          .max_drafts = MaxDrafts(limits)};
 }
 
 }  // namespace tandem

@@ -163,7 +163,7 @@ void PassDrafter::SendInputs() {
                  .table_columns = layout_.max_blocks});
   inputs_.Fill(layout_, *batch_);
   if (shift_ > 0) ShiftTokens();
-  FillPlan(layout_.query_start, layout_.context_len, inputs_, plan_.get());
+  FillPlan(layout_.lengths(), inputs_, plan_.get());
   inputs_.Send();
   SendRows(layout_.num_tokens());
 }

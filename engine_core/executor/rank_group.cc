@@ -18,19 +18,20 @@ int64_t StageBegin(int stage) { return kPart * (2 + stage); }
 constexpr int64_t kAlign = 64;
 int64_t Aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
-// A record: this, query_start [R + 1], context_len [R], the numbers of the adapters, and those of
-// StepInputs.
+// A record: this, query_start [R + 1], context_len [R], num_drafts [R or 0], the numbers of the
+// adapters, and those of StepInputs.
 struct alignas(64) RecordHeader {
   int64_t step = 0;
   WeightsChange weights = WeightsChange::kNone;
   int32_t num_blocks = 0;
   StepMode mode = StepMode::kRun;
   int32_t num_adapters = 0;
+  bool has_drafts = false;
   StepShape shape = {};
 };
 
 int64_t LengthsBytes(int64_t num_requests) {
-  return Aligned((2 * num_requests + 1) * int64_t{sizeof(int32_t)});
+  return Aligned((3 * num_requests + 1) * int64_t{sizeof(int32_t)});
 }
 
 int64_t AdaptersBytes(int64_t num_adapters) {
@@ -125,6 +126,7 @@ RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const 
   const RecordHeader header = {.step = ++num_published_,
                                .mode = mode,
                                .num_adapters = num_adapters,
+                               .has_drafts = !layout.num_drafts.empty(),
                                .shape = inputs.shape()};
   lines_[rank_].step.store(header.step, std::memory_order_relaxed);
   std::byte* to = ring_->BeginWrite().data();
@@ -132,7 +134,8 @@ RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const 
   std::memcpy(to, &header, sizeof header);
   auto* lengths = reinterpret_cast<int32_t*>(to + sizeof header);
   lengths = std::ranges::copy(layout.query_start, lengths).out;
-  std::ranges::copy(layout.context_len, lengths);
+  lengths = std::ranges::copy(layout.context_len, lengths).out;
+  std::ranges::copy(layout.num_drafts, lengths);
   auto* adapters = reinterpret_cast<int64_t*>(to + AdaptersBegin(header.shape));
   for (const auto& adapter : layout.adapters) *adapters++ = adapter->number();
   auto* numbers = reinterpret_cast<int32_t*>(to + NumbersBegin(header.shape, num_adapters));
@@ -204,8 +207,10 @@ std::optional<RankGroup::Record> RankGroup::Read() {
   lines_[rank_].step.store(record.step, std::memory_order_relaxed);
   const auto num_requests = static_cast<size_t>(header.shape.num_requests);
   const auto* lengths = reinterpret_cast<const int32_t*>(bytes.data() + sizeof header);
-  record.query_start = {lengths, num_requests + 1};
-  record.context_len = {lengths + num_requests + 1, num_requests};
+  record.lengths = {
+      .query_start = {lengths, num_requests + 1},
+      .context_len = {lengths + num_requests + 1, num_requests},
+      .num_drafts = {lengths + 2 * num_requests + 1, header.has_drafts ? num_requests : 0}};
   record.adapters = {reinterpret_cast<const int64_t*>(bytes.data() + AdaptersBegin(header.shape)),
                      static_cast<size_t>(header.num_adapters)};
   record.mode = header.mode;

@@ -75,8 +75,9 @@ struct alignas(64) RankLine {
 enum class WeightsChange : int32_t { kNone, kRelease, kForget, kLoad, kReportMemory };
 
 // How a step's ops run on a device: as they are; once so, and then captured for steps of as many
-// requests; as those that were captured.
-enum class StepMode : int32_t { kRun, kCapture, kReplay };
+// requests; as those that were captured. kTakeInDrafts: this is what follows a step with drafts,
+// Model::TakeInDrafts of the tokens that it has; inputs.logits_rows are the drafts.
+enum class StepMode : int32_t { kRun, kCapture, kReplay, kTakeInDrafts };
 
 class RankGroup {
  public:
@@ -126,7 +127,7 @@ class RankGroup {
     StepShape shape = {};
     std::span<const int32_t> numbers = {};  // StepInputs::numbers
     StepInputs::Views inputs = {};
-    std::span<const int32_t> query_start = {}, context_len = {};
+    StepLengths lengths = {};
     std::span<const int64_t> adapters = {};  // AdapterWeights::number, of inputs.adapters
   };
   // The next one, once it is there, valid until Release; nullopt: abandoned.

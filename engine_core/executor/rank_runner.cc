@@ -75,7 +75,11 @@ Status RankRunner::Change(WeightsChange change) {
 }
 
 Status RankRunner::RunStep(const RankGroup::Record& step) {
-  plan_->Fill(AttentionBatchOf(step.inputs, step.query_start, step.context_len));
+  plan_->Fill(AttentionBatchOf(step.inputs, step.lengths));
+  if (step.mode == StepMode::kTakeInDrafts) {
+    model_->TakeInDrafts(*plan_, step.inputs.logits_rows);
+    return OkStatus();
+  }
   const Tensor hidden = group_->AwaitHidden(step.step, step.inputs.token_ids.rows());
   StepAdapters adapters = {.slots = step.inputs.adapters};
   if (!step.adapters.empty()) adapters.adapters = adapters_->Of(step.adapters);
@@ -88,8 +92,12 @@ Status RankRunner::RunStep(const RankGroup::Record& step) {
 Status RankRunner::RunOnDevice(const RankGroup::Record& step) {
   inputs_.Begin(step.shape);
   inputs_.Take(step.numbers);
-  FillPlan(step.query_start, step.context_len, inputs_, plan_.get());
+  FillPlan(step.lengths, inputs_, plan_.get());
   inputs_.Send();
+  if (step.mode == StepMode::kTakeInDrafts) {
+    model_->TakeInDrafts(*plan_, inputs_.device().logits_rows);
+    return device().status();
+  }
   if (step.mode == StepMode::kReplay) {
     const auto graph = graphs_.find(step.shape.num_requests);
     CHECK(graph != graphs_.end()) << "no graph of " << step.shape.num_requests;

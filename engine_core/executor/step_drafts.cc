@@ -29,8 +29,9 @@ std::unique_ptr<Drafter> MakeDrafter(const SpeculativeConfig& config, int32_t nu
 }  // namespace
 
 StepDrafts::StepDrafts(const SpeculativeConfig& config, InputBatch* batch,
-                       std::unique_ptr<PassDrafter> model, uint64_t seed)
+                       std::unique_ptr<PassDrafter> model, int64_t max_drafts, uint64_t seed)
     : batch_(batch),
+      max_drafts_(max_drafts),
       model_(std::move(model)),
       drafter_(MakeDrafter(config, batch->limits().max_num_seqs, seed)) {
   CHECK_EQ(model_ != nullptr, config.has_model());
@@ -78,8 +79,11 @@ void StepDrafts::AppendBlocks(const ScheduledRequest& request, std::span<const B
 }
 
 void StepDrafts::Place(const SchedulerOutput& step) {
+  auto room = static_cast<size_t>(max_drafts_);
   for (const ScheduledRequest& request : step.requests) {
-    batch_->PlaceDrafts(request.slot, step.Drafts(request));
+    const std::span<const TokenId> drafts = step.Drafts(request);
+    batch_->PlaceDrafts(request.slot, drafts.first(std::min(drafts.size(), room)));
+    room -= static_cast<size_t>(batch_->row(request.slot).num_drafts);
   }
 }
 

@@ -26,9 +26,10 @@ namespace tandem {
 
 class StepDrafts {
  public:
-  // model: nullptr where the method needs none. REQUIRES: config.drafts(); the batch outlives it.
+  // model: nullptr where the method needs none. A step verifies at most max_drafts.
+  // REQUIRES: config.drafts(); the batch outlives it.
   StepDrafts(const SpeculativeConfig& config, InputBatch* batch, std::unique_ptr<PassDrafter> model,
-             uint64_t seed);
+             int64_t max_drafts, uint64_t seed);
   Status AllocateKvCache(int32_t num_blocks);
 
   // Of the drafter's passes, where it has any.
@@ -56,7 +57,8 @@ class StepDrafts {
   void Remove(RequestSlot slot);
   void Admit(RequestSlot slot, const wire::SamplingParams& params);
   void AppendBlocks(const ScheduledRequest& request, std::span<const BlockId> block_ids);
-  // Drafts that the step does not name are the newest proposal.
+  // Drafts that the step does not name are the newest proposal. Those for which there is no room
+  // are left out.
   void Place(const SchedulerOutput& step);
 
   // States that the model's next step shall copy, and after it, of that step.
@@ -89,6 +91,7 @@ class StepDrafts {
   void Report(const ScheduledRequest& request, DraftResult drafted, ModelOutput* result);
 
   InputBatch* batch_;
+  const int64_t max_drafts_;
   std::unique_ptr<PassDrafter> model_;
   std::unique_ptr<Drafter> drafter_;             // null where there is a model
   std::vector<std::vector<TokenId>> proposals_;  // of each slot; may be longer than what is run

@@ -143,15 +143,15 @@ void StepInputs::FillAdapters(const StepLayout& layout) {
   }
 }
 
-void FillPlan(std::span<const int32_t> query_start, std::span<const int32_t> context_len,
-              const StepInputs& inputs, AttentionPlan* plan, int64_t group) {
+void FillPlan(const StepLengths& lengths, const StepInputs& inputs, AttentionPlan* plan,
+              int64_t group) {
   const StepInputs::Views &host = inputs.host(), &device = inputs.device();
-  AttentionBatch attention = AttentionBatchOf(device, query_start, context_len, group);
+  AttentionBatch attention = AttentionBatchOf(device, lengths, group);
   if (host.attention_work.rows() > 0) {
     attention.host_work = host.attention_work;
     attention.work = device.attention_work;
   }
-  const AttentionBatch copies = AttentionBatchOf(host, query_start, context_len, group);
+  const AttentionBatch copies = AttentionBatchOf(host, lengths, group);
   attention.host_slot_mapping = copies.slot_mapping;
   attention.host_block_table = copies.block_table;
   plan->Fill(attention);
@@ -163,14 +163,14 @@ void StepInputs::Send() {
   sent_ = device_->SetMark();
 }
 
-AttentionBatch AttentionBatchOf(const StepInputs::Views& inputs,
-                                std::span<const int32_t> query_start,
-                                std::span<const int32_t> context_len, int64_t group) {
+AttentionBatch AttentionBatchOf(const StepInputs::Views& inputs, const StepLengths& lengths,
+                                int64_t group) {
   const int64_t num_tokens = inputs.positions.rows();
-  const auto num_requests = static_cast<int64_t>(context_len.size());
+  const auto num_requests = static_cast<int64_t>(lengths.context_len.size());
   AttentionBatch batch;
-  batch.query_start = query_start;
-  batch.context_len = context_len;
+  batch.query_start = lengths.query_start;
+  batch.context_len = lengths.context_len;
+  batch.num_drafts = lengths.num_drafts;
   batch.positions = inputs.positions;
   batch.slot_mapping = inputs.slots.Rows(group * num_tokens, num_tokens);
   batch.block_table = inputs.block_table.Rows(group * num_requests, num_requests);

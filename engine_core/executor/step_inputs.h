@@ -78,12 +78,11 @@ class StepInputs {
 
 // Describes the step to the attention plan of a group's layers, after StepInputs::Fill or Take and
 // before Send. Work of the plan's own: of group 0 alone.
-void FillPlan(std::span<const int32_t> query_start, std::span<const int32_t> context_len,
-              const StepInputs& inputs, AttentionPlan* plan, int64_t group = 0);
+void FillPlan(const StepLengths& lengths, const StepInputs& inputs, AttentionPlan* plan,
+              int64_t group = 0);
 
 // What attention takes of them, without the plan's own work.
-AttentionBatch AttentionBatchOf(const StepInputs::Views& inputs,
-                                std::span<const int32_t> query_start,
-                                std::span<const int32_t> context_len, int64_t group = 0);
+AttentionBatch AttentionBatchOf(const StepInputs::Views& inputs, const StepLengths& lengths,
+                                int64_t group = 0);
 
 }  // namespace tandem

@@ -10,6 +10,7 @@ void StepLayout::Reserve(int64_t max_requests) {
   logits_rows.reserve(size);
   query_start.reserve(size + 1);
   context_len.reserve(size);
+  num_drafts.reserve(size);
   adapter_of_request.reserve(size);
 }
 
@@ -18,6 +19,7 @@ void StepLayout::Clear() {
   logits_rows.clear();
   query_start.assign(1, 0);
   context_len.clear();
+  num_drafts.clear();
   adapters.clear();
   adapter_of_request.clear();
   max_blocks = num_padding_logits_rows = 0;
@@ -56,7 +58,9 @@ void StepLayout::LayOut(const SchedulerOutput& step, const InputBatch& batch) {
     if (row.status.ok() && !limits.pooling) AddLogitsRows(request_idx, row, mask_idx);
     query_start.push_back(query_start.back() + request.num_scheduled_tokens);
     context_len.push_back(end);
+    num_drafts.push_back(request.num_draft_tokens);
   }
+  if (std::ranges::count(num_drafts, 0) == std::ssize(num_drafts)) num_drafts.clear();
   CHECK_EQ(next_mask, step.token_masks.size());
   PlaceAdapters(batch);
 }
@@ -129,6 +133,15 @@ void StepLayout::AddChunk(const InputBatch& batch, RequestSlot slot, int32_t beg
   max_blocks = std::max(max_blocks, int64_t{batch.row(slot).num_blocks});
   if (makes_logits) {
     logits_rows.push_back({.request_idx = request_idx, .token_row = query_start.back() - 1});
+  }
+}
+
+void StepLayout::AddDrafts(const InputBatch& batch, RequestSlot slot, int32_t begin, int32_t count,
+                           int32_t first_draft) {
+  const auto request_idx = static_cast<int32_t>(requests.size());
+  AddChunk(batch, slot, begin, count, /*makes_logits=*/false);
+  for (int32_t i = 0; i < count; ++i) {
+    logits_rows.push_back({.request_idx = request_idx, .token_row = first_draft + i});
   }
 }
 

@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "engine_core/executor/input_batch.h"
@@ -29,13 +30,20 @@ struct LogitsRow {
   bool on_device = false;  // else the host reads it
 };
 
+// Of the requests of a step, as AttentionBatch has them.
+struct StepLengths {
+  std::span<const int32_t> query_start, context_len, num_drafts;
+};
+
 struct StepLayout {
   std::vector<ScheduledRequest> requests;  // as they run
   std::vector<LogitsRow> logits_rows;      // in the order of the requests
   // Of the requests, then of the padding. query_start: first token row of each, then num_tokens().
-  // context_len: tokens of each, up to its last one in this step.
+  // context_len: tokens of each, up to its last one in this step. num_drafts: of each; empty where
+  // no request has any.
   std::vector<int32_t> query_start;
   std::vector<int32_t> context_len;
+  std::vector<int32_t> num_drafts;
   // The adapters of the requests, each once, and of each request the index of its own; -1: none.
   // The second is empty if the first is. On a device places of its table (AdapterPlaces).
   std::vector<std::shared_ptr<const AdapterWeights>> adapters;
@@ -58,6 +66,10 @@ struct StepLayout {
   void Begin() { Clear(); }
   void AddChunk(const InputBatch& batch, RequestSlot slot, int32_t begin, int32_t count,
                 bool makes_logits);
+  // In place of LayOut, for Model::TakeInDrafts: drafts of a request that are its tokens now. The
+  // first is draft `first_draft` of the step; logits_rows have the drafts.
+  void AddDrafts(const InputBatch& batch, RequestSlot slot, int32_t begin, int32_t count,
+                 int32_t first_draft);
   // Nothing but padding: num_tokens tokens, of which the first num_logits_rows make logits, in
   // requests of tokens_per_request tokens (the last may have fewer).
   void LayOutPadding(int64_t num_tokens, int64_t tokens_per_request, int64_t num_logits_rows,
@@ -71,6 +83,7 @@ struct StepLayout {
   int64_t num_logits_rows() const {
     return static_cast<int64_t>(logits_rows.size()) + num_padding_logits_rows;
   }
+  StepLengths lengths() const { return {query_start, context_len, num_drafts}; }
   // Whether the row's sample counts only if the token that the row before makes is the draft.
   bool FollowsDraft(size_t row_idx) const;
   // Whether each request runs one token and makes its row of logits, which is what graphs hold.

@@ -110,6 +110,10 @@ class Decoder {
   void RecurProjected(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
     AddBranch(recurrent_->Run(layer, kv, plan), layer.out, {});
   }
+  // After a step: RecurrentMixer::TakeInDrafts of its layers.
+  void TakeInDrafts(const AttentionPlan& plan, const Tensor& drafts) {
+    if (recurrent_) recurrent_->TakeInDrafts(plan, drafts);
+  }
   // residual += down(activation(up(normed))), its post_norm before the sum.
   void RunMlp(const MlpLayer& layer);
   // residual += the mixture of normed, and what the shared expert makes of it.

@@ -20,6 +20,7 @@ struct ModelLimits {
   int64_t max_tokens = 0;       // of one step
   int64_t max_logits_rows = 0;  // of one call of Logits
   int64_t max_positions = 0;    // of one request
+  int64_t max_drafts = 0;       // of one step, in layers that keep a state
 };
 
 struct LoadContext {

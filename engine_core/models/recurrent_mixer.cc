@@ -19,31 +19,52 @@ RecurrentMixer::RecurrentMixer(const LoadContext& context)
 
 StatusOr<RecurrentMixer> RecurrentMixer::Create(const LoadContext& context) {
   RecurrentMixer mixer(context);
-  const RecurrentConfig& own = mixer.own_;
+  const DType act = context.backend.activation_dtype();
+  const int64_t tokens = context.limits.max_tokens;
+  const bool is_conv = mixer.own_.kind == RecurrentKind::kShortConv;
+  const int64_t all_values = is_conv ? mixer.all_.hidden_size : mixer.all_.value_size();
+  ASSIGN_OR_RETURN(mixer.values_, context.AllocateShared(act, {tokens, all_values}));
+  RETURN_IF_ERROR(mixer.AllocateStep(context));
+  RETURN_IF_ERROR(mixer.AllocateKept(context));
+  return mixer;
+}
+
+Status RecurrentMixer::AllocateStep(const LoadContext& context) {
   Device& device = context.backend.device();
   const DType act = context.backend.activation_dtype();
   const int64_t tokens = context.limits.max_tokens;
-  const bool is_conv = own.kind == RecurrentKind::kShortConv;
-  const int64_t all_values = is_conv ? mixer.all_.hidden_size : mixer.all_.value_size();
-  ASSIGN_OR_RETURN(mixer.values_, context.AllocateShared(act, {tokens, all_values}));
-  switch (own.kind) {
+  switch (own_.kind) {
     case RecurrentKind::kDelta:
     case RecurrentKind::kChannelDelta:
-      RETURN_IF_ERROR(mixer.AllocateDelta(context));
+      RETURN_IF_ERROR(AllocateDelta(context));
       break;
     case RecurrentKind::kScan:
-      RETURN_IF_ERROR(mixer.AllocateScan(context));
+      RETURN_IF_ERROR(AllocateScan(context));
       break;
     case RecurrentKind::kSelective:
-      RETURN_IF_ERROR(mixer.AllocateSelective(context));
-      return mixer;
+      return AllocateSelective(context);
     case RecurrentKind::kShortConv:
     case RecurrentKind::kNone:
-      ASSIGN_OR_RETURN(mixer.in_, device.Allocate(act, {tokens, 3 * own.hidden_size}));
-      return mixer;
+      ASSIGN_OR_RETURN(in_, device.Allocate(act, {tokens, 3 * own_.hidden_size}));
+      return OkStatus();
   }
-  ASSIGN_OR_RETURN(mixer.convolved_, device.Allocate(act, {tokens, own.channels()}));
-  return mixer;
+  ASSIGN_OR_RETURN(convolved_, device.Allocate(act, {tokens, own_.channels()}));
+  return OkStatus();
+}
+
+Status RecurrentMixer::AllocateKept(const LoadContext& context) {
+  max_drafts_ = context.limits.max_drafts;
+  if (max_drafts_ == 0) return OkStatus();
+  const Slice layers = LayersOf(context.config.num_layers, context.stage);
+  int64_t num_layers = 0;
+  for (int64_t i = layers.begin; i < layers.end(); ++i) num_layers += all_.HasState(i) ? 1 : 0;
+  kept_.reserve(static_cast<size_t>(num_layers));
+  Device& device = context.backend.device();
+  const int64_t rows = num_layers * max_drafts_;
+  ASSIGN_OR_RETURN(kept_in_, device.Allocate(in_.view().dtype, {rows, in_.view().shape[1]}));
+  if (!has_gates()) return OkStatus();
+  ASSIGN_OR_RETURN(kept_gates_, device.Allocate(DType::kF32, {rows, Gates(1).shape[1]}));
+  return OkStatus();
 }
 
 Status RecurrentMixer::AllocateDelta(const LoadContext& context) {
@@ -88,6 +109,42 @@ Status RecurrentMixer::AllocateSelective(const LoadContext& context) {
 
 Tensor RecurrentMixer::Run(const RecurrentLayer& layer, const LayerKv& kv,
                            const AttentionPlan& plan) {
+  Keep(layer, kv, plan);
+  return RunIn(layer, kv, plan);
+}
+
+// Before it is overwritten.
+void RecurrentMixer::Keep(const RecurrentLayer& layer, const LayerKv& kv,
+                          const AttentionPlan& plan) {
+  const int64_t first = std::ssize(kept_) * max_drafts_;
+  int64_t num_kept = 0;
+  for (const BatchSequence& sequence : plan.sequences()) {
+    const int64_t count = sequence.num_drafts;
+    if (count == 0) continue;
+    const int64_t from = sequence.first_token + sequence.num_certain(), to = first + num_kept;
+    num_kept += count;
+    CHECK_LE(num_kept, max_drafts_);
+    ops_->Convert(kept_in_.view().Rows(to, count), in_.view().Rows(from, count));
+    if (!has_gates()) continue;
+    ops_->Convert(kept_gates_.view().Rows(to, count), Gates(from + count).Rows(from, count));
+  }
+  if (num_kept > 0) kept_.push_back({&layer, kv});
+}
+
+void RecurrentMixer::TakeInDrafts(const AttentionPlan& plan, const Tensor& drafts) {
+  const int64_t count = plan.num_tokens();
+  for (size_t i = 0; i < kept_.size(); ++i) {
+    const int64_t first = static_cast<int64_t>(i) * max_drafts_;
+    ops_->GatherRows(In(count), kept_in_.view().Rows(first, max_drafts_), drafts);
+    if (has_gates()) {
+      ops_->GatherRows(Gates(count), kept_gates_.view().Rows(first, max_drafts_), drafts);
+    }
+    RunIn(*kept_[i].layer, kept_[i].kv, plan);
+  }
+}
+
+Tensor RecurrentMixer::RunIn(const RecurrentLayer& layer, const LayerKv& kv,
+                             const AttentionPlan& plan) {
   const Tensor in = In(plan.num_tokens());
   switch (own_.kind) {
     case RecurrentKind::kDelta:

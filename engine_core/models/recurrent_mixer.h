@@ -12,12 +12,16 @@
 //   kShortConv:    B, C, x = in(x); out(C conv(B x))
 //
 // The state of a sequence lies in its cache blocks (kernels/recurrence.h), so nothing of it is
-// here. Where ranks share a layer, each has some heads (recurrent_share.h); what they make is
-// gathered before the projection back, before the norm where its groups are on several ranks, and
-// with kSelective what the convolution makes, too, before select. Thread: engine loop. Owns: the
-// buffers of a step, which all layers of a stage share. Shapes: T tokens, as recurrent_layer.h.
+// here. Drafts leave no state. What goes in for them is kept for each layer until the next step, so
+// that states can take in those that were right, without the model's products. Where ranks share a
+// layer, each has some heads (recurrent_share.h); what they make is gathered before the projection
+// back, before the norm where its groups are on several ranks, and with kSelective what the
+// convolution makes, too, before select. Thread: engine loop. Owns: the buffers of a step, which
+// all layers of a stage share, and what is kept. Shapes: T tokens, as recurrent_layer.h.
 // Sources: HF's Qwen3NextForCausalLM, Qwen3_5ForCausalLM, Mamba2ForCausalLM,
 // FalconH1ForCausalLM, JambaForCausalLM, Lfm2ForCausalLM.
+
+#include <vector>
 
 #include "engine_core/models/rank_split.h"
 #include "engine_core/models/recurrent_layer.h"
@@ -34,15 +38,33 @@ class RecurrentMixer {
     const int64_t columns = own_.kind == RecurrentKind::kDelta ? 2 : 1;
     return gates_.view().Rows(0, num_tokens).Columns(0, columns * own_.num_value_heads);
   }
-  // What layer.out is to multiply.  [T, all V] act.
+  // Starts a step; what was kept of the one before is gone.
+  void Begin() { kept_.clear(); }
+  // What layer.out is to multiply.  [T, all V] act. The layer lives until the next step.
   Tensor Run(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
+  // The states of all layers take in drafts of the step, which follow what they have. plan: of
+  // these tokens; drafts: [T] i32, which of the step's drafts each of them is.
+  void TakeInDrafts(const AttentionPlan& plan, const Tensor& drafts);
 
  private:
   explicit RecurrentMixer(const LoadContext& context);
+  Status AllocateStep(const LoadContext& context);
   Status AllocateDelta(const LoadContext& context);
   Status AllocateScan(const LoadContext& context);
   Status AllocateSelective(const LoadContext& context);
+  Status AllocateKept(const LoadContext& context);
 
+  // Whether there is more than `in` that goes into a layer.
+  bool has_gates() const {
+    return own_.kind == RecurrentKind::kDelta || own_.kind == RecurrentKind::kChannelDelta;
+  }
+  // What went into a layer of the step.
+  struct Kept {
+    const RecurrentLayer* layer;
+    LayerKv kv;
+  };
+  void Keep(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
+  Tensor RunIn(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   Tensor RunDelta(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
                   const AttentionPlan& plan);
   // The delta rule of the value heads of one turn (RecurrentConfig::num_turns), and their norm.
@@ -73,6 +95,9 @@ class RecurrentMixer {
   OwnedTensor values_;      // [T, all V] act, shared
   OwnedTensor gate_;        // kChannelDelta: [T, V] act; with norms_across_ [T, all V], shared
   OwnedTensor normed_;      // [T, all V] act, with norms_across_
+  std::vector<Kept> kept_;  // of the layers that have run
+  int64_t max_drafts_ = 0;
+  OwnedTensor kept_in_, kept_gates_;  // [layers * max_drafts_, .] as In and Gates
 };
 
 }  // namespace tandem

@@ -219,6 +219,7 @@ void CudaAttentionPlan::FillStateRuns(const AttentionBatch& batch, CudaStateRun*
     const size_t leader = LeaderOf(sequences(), 0, i, shape.state_block_size);
     runs[i] = {.first_token = sequence.first_token,
                .num_tokens = sequence.num_tokens,
+               .num_certain = sequence.num_certain(),
                .first_position = sequence.first_position,
                .table_begin = static_cast<int32_t>(sequence.blocks - table),
                .is_first = leader == i};

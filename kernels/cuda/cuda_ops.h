@@ -90,6 +90,7 @@ bool DecodesOnTensorCores(DType dtype, int head_dim, int group, int block_size);
 struct CudaStateRun {
   int32_t first_token = 0;
   int32_t num_tokens = 0;
+  int32_t num_certain = 0;  // of them, those before its drafts
   int32_t first_position = 0;
   int32_t table_begin = 0;  // of the request's row in the block table
   int32_t is_first = 0;     // of its chain; else another run comes before it, or it is padding

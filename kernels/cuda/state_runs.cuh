@@ -20,9 +20,10 @@ struct StateArgs {
     const int64_t block = block_table[run.table_begin + position / block_size];
     return states + block * stride;
   }
-  // Whether the state after token i of the run stays.
+  // Whether the state after token i of the run stays: StateRun::LeavesState.
   __device__ bool IsKept(const CudaStateRun& run, int i) const {
-    return i + 1 == run.num_tokens || (run.first_position + i + 1) % block_size == 0;
+    if (i >= run.num_certain) return false;
+    return i + 1 == run.num_certain || (run.first_position + i + 1) % block_size == 0;
   }
 };
 

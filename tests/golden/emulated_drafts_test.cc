@@ -47,9 +47,9 @@ std::vector<TestRequest> Requests() {
   return requests;
 }
 
-EngineDriverOptions BaseOptions() {
+EngineDriverOptions BaseOptions(const std::string& model) {
   EngineDriverOptions options;
-  options.model_dir = TANDEM_GOLDEN_DIR "/models/llama_plain";
+  options.model_dir = TANDEM_GOLDEN_DIR "/models/" + model;
   options.dtype = DType::kF32;
   options.max_num_batched_tokens = 24;
   options.block_size = 16;
@@ -99,15 +99,17 @@ void CheckSame(const Transcript& got, const Transcript& expected) {
 
 }  // namespace
 
-TEST_CASE("emulated cuda: drafts change no output") {
+TEST_CASE("emulated cuda: drafts change no output, with states either") {
+  const std::string model = GENERATE("llama_plain", "qwen3_5_text");
+  CAPTURE(model);
   const std::vector<TestRequest> requests = Requests();
-  EngineDriver plain(BaseOptions());
+  EngineDriver plain(BaseOptions(model));
   RunTogether(&plain, requests);
   int64_t num_accepted = 0, num_rejected = 0, num_replays = 0;
   int num_preemptions = 0;
   for (const int world : {0, 1, 2, 3}) {
     CAPTURE(world);
-    EngineDriverOptions options = BaseOptions();
+    EngineDriverOptions options = BaseOptions(model);
     options.speculation = {.method = world == 2 ? DraftMethod::kSuffix : DraftMethod::kNgram,
                            .num_speculative_tokens = 1 + world,
                            .prompt_lookup_min = 1,
@@ -199,7 +201,7 @@ int64_t NumAccepted(EngineDriver* engine) {
 
 TEST_CASE("emulated cuda: drafts of models and of heads change no output") {
   const std::vector<TestRequest> requests = FewRequests();
-  EngineDriverOptions base = BaseOptions();
+  EngineDriverOptions base = BaseOptions("llama_plain");
   base.model_dir = kTarget;
   EngineDriver plain(base);
   RunTogether(&plain, requests);
@@ -234,7 +236,7 @@ TEST_CASE("emulated cuda: models and heads guess what they guess on the cpu") {
     r.params = GreedyParams(r.params.max_tokens);
     r.params.allowed_token_ids = {};
   }
-  EngineDriverOptions base = BaseOptions();
+  EngineDriverOptions base = BaseOptions("llama_plain");
   base.model_dir = kTarget;
   base.enable_prefix_caching = false;
   const TempFolder folder;

@@ -1,5 +1,6 @@
 // The ops of layers with a state against the reference backend: sequences that run at once there
-// run here in steps of any length and order, beside padding, over blocks that they share.
+// run here in steps of any length and order, beside padding, over blocks that they share, with
+// drafts that are right or wrong.
 
 #include <array>
 #include <functional>
@@ -93,14 +94,27 @@ class StateRunner {
     plan_ = backend.MakeAttentionPlan({1, 1, 16, block_size}, 4096, 64).value();
   }
 
-  // One step: (sequence, number of its next tokens) in batch order; -1 is padding.
-  void Step(const std::vector<std::pair<int, int>>& scheduled) {
+  // Tokens of a step.
+  struct Scheduled {
+    int sequence = 0;  // -1: padding
+    int count = 0;     // of the next ones
+    int num_drafts = 0;
+    bool is_right = true;  // else they are other tokens
+  };
+
+  // One step, in batch order.
+  void Step(const std::vector<Scheduled>& scheduled) {
     std::vector<int32_t> query_start = {0}, context_len, positions, slots, table;
+    num_drafts_.clear();
     std::vector<std::vector<float>> inputs(op_.in_columns.size());
-    for (const auto& [r, count] : scheduled) {
-      for (int i = 0; i < count; ++i) Append(r, i, &positions, &slots, &inputs);
+    for (const auto& [r, count, num_drafts, is_right] : scheduled) {
+      for (int i = 0; i < count + num_drafts; ++i) {
+        Append(r, i, i < count || is_right, &positions, &slots, &inputs);
+      }
       query_start.push_back(static_cast<int32_t>(positions.size()));
-      context_len.push_back(r < 0 ? count : num_done_[static_cast<size_t>(r)] + count);
+      const int before = r < 0 ? 0 : num_done_[static_cast<size_t>(r)];
+      context_len.push_back(before + count + num_drafts);
+      num_drafts_.push_back(num_drafts);
       const std::vector<int32_t> none(blocks_[0].size(), 0);
       const std::vector<int32_t>& blocks = r < 0 ? none : blocks_[static_cast<size_t>(r)];
       table.insert(table.end(), blocks.begin(), blocks.end());
@@ -108,14 +122,14 @@ class StateRunner {
     const std::vector<float> out =
         Execute(query_start, context_len, positions, slots, table, inputs);
     auto next = out.begin();
-    for (const auto& [r, count] : scheduled) {
-      const int64_t size = count * op_.out_columns;
+    for (const auto& [r, count, num_drafts, is_right] : scheduled) {
       if (r >= 0) {
         auto& done = num_done_[static_cast<size_t>(r)];
-        std::copy_n(next, size, outputs_[static_cast<size_t>(r)].begin() + done * op_.out_columns);
+        const auto to = outputs_[static_cast<size_t>(r)].begin() + done * op_.out_columns;
+        std::copy_n(next, (count + (is_right ? num_drafts : 0)) * op_.out_columns, to);
         done += count;
       }
-      next += size;
+      next += (count + num_drafts) * op_.out_columns;
     }
   }
 
@@ -124,16 +138,18 @@ class StateRunner {
     int num_followers = 0;
     while (!IsDone()) {
       std::vector<int> after = num_done_;
-      std::vector<std::pair<int, int>> scheduled;
+      std::vector<Scheduled> scheduled;
       const bool is_decode = draw.Int(0, 2) == 0;
       for (size_t r = 0; r < sequences_.size(); ++r) {
         const int left = sequences_[r].length - num_done_[r];
         if (left == 0 || draw.Int(0, 4) == 0 || !HasStart(r, after)) continue;
         num_followers += HasStart(r, num_done_) ? 0 : 1;
         const int count = is_decode ? 1 : draw.Int(1, left);
-        scheduled.emplace_back(static_cast<int>(r), count);
+        const int room = std::min(left - count, 40);
+        const int num_drafts = draw.Int(0, 2) == 0 ? draw.Int(0, room) : 0;
+        scheduled.push_back({static_cast<int>(r), count, num_drafts, draw.Int(0, 1) == 0});
         after[r] += count;
-        if (draw.Int(0, 5) == 0) scheduled.emplace_back(-1, 1);
+        if (draw.Int(0, 5) == 0) scheduled.push_back({-1, 1});
       }
       if (!scheduled.empty()) Step(scheduled);
     }
@@ -141,9 +157,9 @@ class StateRunner {
   }
 
   void RunAtOnce() {
-    std::vector<std::pair<int, int>> scheduled;
+    std::vector<Scheduled> scheduled;
     for (size_t r = 0; r < sequences_.size(); ++r) {
-      scheduled.emplace_back(static_cast<int>(r), sequences_[r].length);
+      scheduled.push_back({static_cast<int>(r), sequences_[r].length});
     }
     Step(scheduled);
   }
@@ -198,14 +214,15 @@ class StateRunner {
     return true;
   }
 
-  void Append(int r, int i, std::vector<int32_t>* positions, std::vector<int32_t>* slots,
-              std::vector<std::vector<float>>* inputs) const {
+  // is_right: its own numbers, else others.
+  void Append(int r, int i, bool is_right, std::vector<int32_t>* positions,
+              std::vector<int32_t>* slots, std::vector<std::vector<float>>* inputs) const {
     const int position = r < 0 ? i : num_done_[static_cast<size_t>(r)] + i;
     positions->push_back(position);
     for (size_t n = 0; n < inputs->size(); ++n) {
       const int64_t columns = op_.in_columns[n];
       std::vector<float> row(static_cast<size_t>(columns), 1.0f);
-      if (r >= 0) {
+      if (r >= 0 && is_right) {
         const auto& rows = sequences_[static_cast<size_t>(r)].inputs[n];
         std::copy_n(rows.begin() + position * columns, columns, row.begin());
       }
@@ -229,6 +246,7 @@ class StateRunner {
     AttentionBatch batch;
     batch.query_start = query_start;
     batch.context_len = context_len;
+    batch.num_drafts = num_drafts_;
     batch.positions = device_positions;
     batch.slot_mapping = device_slots;
     batch.block_table = device_table;
@@ -258,6 +276,7 @@ class StateRunner {
   int64_t stride_ = 0;
   std::vector<std::vector<int32_t>> blocks_;
   std::vector<int> num_done_;
+  std::vector<int32_t> num_drafts_;  // of the step's sequences
   std::vector<std::vector<float>> outputs_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<AttentionPlan> plan_;

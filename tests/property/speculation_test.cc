@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine_core/executor/draft_model.h"
 #include "engine_core/models/registry.h"
 #include "tests/support/dice.h"
 #include "tests/support/engine/engine_driver.h"
@@ -15,6 +16,7 @@
 #include "tests/support/files/head_folder.h"
 #include "tests/support/files/temp_folder.h"
 #include "tests/support/gzip/gzip_lines.h"
+#include "tests/support/state_models.h"
 
 #include <catch2/catch.hpp>
 
@@ -194,7 +196,8 @@ void CompareWorlds(const EngineDriverOptions& base, uint64_t seed, Counts* count
   const std::vector<TestRequest> requests = DrawRequests(vocab_size, &dice);
   RunTogether(&plain, requests);
   const TempFolder folder;
-  Drafters drafters = WriteDrafters(folder, "", ReadModelConfig(base.model_dir).value());
+  const ModelConfig target = ReadModelConfig(base.model_dir).value();
+  Drafters drafters = WriteDrafters(folder, "", target);
   if (!heads.empty()) {
     drafters.eagle = heads + "/eagle";
     drafters.eagle3 = heads + "/eagle3";
@@ -206,7 +209,10 @@ void CompareWorlds(const EngineDriverOptions& base, uint64_t seed, Counts* count
     if (method == DraftMethod::kMtp && drafters.mtp.empty()) continue;
     EngineDriverOptions options = base;
     // The target itself is mostly right.
-    const bool drafts_itself = dice.Roll(0, 1) == 0 || vocab_size != kDrafterVocabSize;
+    const bool may_draft = target.recurrent.num_layers() == 0;
+    const bool drafts_itself =
+        may_draft && (dice.Roll(0, 1) == 0 || vocab_size != kDrafterVocabSize);
+    if (!may_draft && method == DraftMethod::kDraftModel) REQUIRE(vocab_size == kDrafterVocabSize);
     drafters.model = drafts_itself ? base.model_dir : kDrafter;
     options.speculation = DrawSpeculation(drafters, method, &dice);
     options.async_scheduling = dice.Roll(0, 2) == 0;
@@ -245,7 +251,6 @@ EngineDriverOptions BaseOptions(const std::string& model, DType dtype, bool refe
 TEST_CASE("Drafts change no output: every architecture by every method") {
   Counts counts;
   for (const std::string& folder : GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json")) {
-    if (ReadModelConfig(folder)->recurrent.num_layers() > 0) continue;  // refused by the engine
     EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
     options.model_dir = folder;
     CompareWorlds(options, 1, &counts, "", kAllMethods);
@@ -272,6 +277,52 @@ TEST_CASE("Drafts change no output: sparse attention, with made up weights") {
   CHECK(counts.num_rejected > 100);
 }
 
+// Models of the vocabulary of kDrafter, whose layers have states of kinds that no folder has.
+std::vector<std::string> StateConfigs() {
+  std::vector<std::string> configs;
+  for (const std::string_view model : kStateModels) configs.push_back(ConfigOfStateModel(model));
+  configs.push_back(ConfigOfStateModel(
+      R"("architectures": ["Qwen3_5ForCausalLM"], "num_hidden_layers": 2,
+         "layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 4,
+         "linear_num_value_heads": 8, "linear_key_head_dim": 32, "linear_value_head_dim": 16,
+         "linear_key_heads_take_turns": true)"));
+  return configs;
+}
+
+TEST_CASE("Drafts change no output: states of every kind, with made up weights") {
+  Counts counts;
+  for (const std::string& config : StateConfigs()) {
+    CAPTURE(config);
+    const TempFolder folder;
+    folder.Write("config.json", config);
+    const auto weights = MakeDummyWeights(51);
+    EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
+    options.model_dir = folder.path();
+    options.weights = weights.get();
+    const Methods methods = {DraftMethod::kNgram, DraftMethod::kSuffix, DraftMethod::kMedusa};
+    CompareWorlds(options, 1, &counts, "", methods);
+    options.ranks = {.tensor = 2};
+    CompareWorlds(options, 2, &counts, "", {DraftMethod::kNgram});
+  }
+  CHECK(counts.num_accepted > 100);
+  CHECK(counts.num_rejected > 100);
+}
+
+TEST_CASE("Drafts change no output: models with states of the larger set") {
+  const auto goldens = WholeGoldens();
+  if (!goldens) return;
+  Counts counts;
+  for (const char* model : {"qwen3_next", "qwen3_5_moe", "falcon_h1", "granitemoehybrid", "jamba",
+                            "kimi_linear", "mamba2", "nemotron_h"}) {
+    EngineDriverOptions options = BaseOptions("", DType::kBf16, false);
+    options.model_dir = *goldens + "/models2/" + model;
+    CompareWorlds(options, 1, &counts, "",
+                  {DraftMethod::kNgram, DraftMethod::kSuffix, DraftMethod::kMedusa});
+  }
+  CHECK(counts.num_accepted > 100);
+  CHECK(counts.num_rejected > 100);
+}
+
 TEST_CASE("Drafts change no output: many conditions") {
   Counts counts;
   for (uint64_t seed = 1; seed <= 12; ++seed) {
@@ -281,6 +332,73 @@ TEST_CASE("Drafts change no output: many conditions") {
   CHECK(counts.num_rejected > 100);
   CHECK(counts.num_preemptions > 0);
   CHECK(counts.num_cached > 0);
+}
+
+TEST_CASE("Drafts change no output: states in many conditions") {
+  for (const char* model : {"qwen3_5_text", "lfm2"}) {
+    CAPTURE(model);
+    Counts counts;
+    for (uint64_t seed = 1; seed <= 8; ++seed) {
+      EngineDriverOptions options =
+          BaseOptions(model, seed % 2 == 0 ? DType::kF32 : DType::kBf16, seed % 4 == 0);
+      if (seed % 3 == 0) options.ranks = {.tensor = 2};
+      CompareWorlds(options, seed, &counts);
+    }
+    CHECK(counts.num_accepted > 100);
+    CHECK(counts.num_rejected > 100);
+    CHECK(counts.num_preemptions > 0);
+    CHECK(counts.num_cached > 0);
+  }
+}
+
+TEST_CASE("A drafter with states is refused, and a layer for it that is not built") {
+  const ModelConfig target = ReadModelConfig(kDrafter).value();
+  SpeculativeConfig speculation;
+  speculation.method = DraftMethod::kDraftModel;
+  speculation.model = TANDEM_GOLDEN_DIR "/models/qwen3_5_text";
+  CHECK_THAT(ReadDraftModelConfig(target, speculation).status().message(),
+             Catch::Contains("--speculative-config") && Catch::Contains("recurrent layers"));
+  speculation.method = DraftMethod::kMtp;
+  const ModelConfig with_states = ReadModelConfig(TANDEM_GOLDEN_DIR "/models/lfm2").value();
+  CHECK_THAT(ReadDraftModelConfig(with_states, speculation).status().message(),
+             Catch::Contains("mtp") && Catch::Contains("Lfm2ForCausalLM"));
+}
+
+// There is room for 64 in a step.
+TEST_CASE("Drafts change no output: more drafts than a step of states has room for") {
+  EngineDriverOptions options = BaseOptions("qwen3_5_text", DType::kBf16, false);
+  options.max_num_seqs = 24;
+  options.num_blocks = 128;
+  Dice dice(21);
+  std::vector<TestRequest> requests;
+  for (int i = 0; i < 24; ++i) {
+    TestRequest& r = requests.emplace_back();
+    r.id = "request-" + std::to_string(i);
+    for (int32_t t = 0; t < 40; ++t) r.prompt.push_back(4 + t % 3);
+    r.prompt.push_back(dice.Roll(3, 40));
+    for (int32_t t = 0; t < 20; ++t) r.prompt.push_back(4 + t % 3);
+    r.params = GreedyParams(30);
+    r.params.allowed_token_ids = {4, 5, 6};
+  }
+  EngineDriver plain(options);
+  RunTogether(&plain, requests);
+  options.speculation = {.method = DraftMethod::kNgram,
+                         .num_speculative_tokens = 7,
+                         .prompt_lookup_min = 1,
+                         .prompt_lookup_max = 3,
+                         .adaptive = false};
+  for (const bool is_async : {false, true}) {
+    options.async_scheduling = is_async;
+    EngineDriver engine(options);
+    RunTogether(&engine, requests);
+    Counts counts;
+    counts.Add(&engine, requests);
+    CHECK(counts.num_accepted > 100);
+    for (const TestRequest& r : requests) {
+      INFO(r.id);
+      CheckSame(engine.transcript(r.id), plain.transcript(r.id));
+    }
+  }
 }
 
 const std::string kHeads = TANDEM_GOLDEN_DIR "/speculative";  // with the target they read

@@ -753,6 +753,17 @@ TEST_CASE("engine config: recurrent layers run on cuda, in longer blocks, up to 
   model.recurrent.value_dim = 32;
   model.recurrent.key_dim = kMaxCudaStateRows;
   CHECK(Setup({"model", "--device", "cuda"}, model).runner.limits.block_size == 256);
+  const std::vector<std::string> drafts = {"--speculative-config",
+                                           R"({"method": "ngram", "num_speculative_tokens": 3})"};
+  const auto with_drafts = [&](std::vector<std::string> flags) {
+    flags.insert(flags.end(), drafts.begin(), drafts.end());
+    return MakeSetup(ParseOk(flags), model);
+  };
+  CHECK(with_drafts({"model", "--device", "cpu"}).ok());
+  CHECK(with_drafts({"model", "--device", "cuda"}).ok());
+  CHECK_THAT(with_drafts({"model", "--device", "cpu", "-pp", "2"}).status().message(),
+             Contains("--speculative-config") && Contains("--pipeline-parallel-size") &&
+                 Contains("Mamba2ForCausalLM"));
   model.recurrent.key_dim = kMaxCudaStateRows + 1;
   CHECK(MakeSetup(ParseOk({"model", "--device", "cpu"}), model).ok());
   CHECK_THAT(MakeSetup(ParseOk({"model", "--device", "cuda"}), model).status().message(),

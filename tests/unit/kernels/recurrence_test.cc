@@ -42,22 +42,25 @@ class StateSteps {
     num_done_.assign(lengths_.size(), 0);
   }
 
-  // Runs up to counts[r] tokens of each sequence: f(rows of the step, state, plan) gets the tokens'
-  // places in the sequences laid one after another.
+  // Runs up to counts[r] tokens of each sequence that has any, and after them some as drafts, which
+  // run again in a later step: f(rows of the step, state, plan) gets the tokens' places in the
+  // sequences laid one after another.
   template <class F>
-  void Step(const std::vector<int32_t>& counts, F f) {
+  void Step(const std::vector<int32_t>& counts, const std::vector<int32_t>& most_drafts, F f) {
     std::vector<int32_t> query_start = {0}, context_len, positions, slots, table, places;
+    std::vector<int32_t> num_drafts;
     int32_t begin = 0;
     for (size_t r = 0; r < counts.size(); ++r) {
-      const int32_t count = std::min(counts[r], lengths_[r] - num_done_[r]);
-      for (int32_t i = 0; i < count; ++i) {
+      const int32_t left = lengths_[r] - num_done_[r], count = std::min(counts[r], left);
+      num_drafts.push_back(count == 0 ? 0 : std::min(most_drafts[r], left - count));
+      for (int32_t i = 0; i < count + num_drafts[r]; ++i) {
         positions.push_back(num_done_[r] + i);
         slots.push_back(0);
         places.push_back(begin + num_done_[r] + i);
       }
       num_done_[r] += count;
       query_start.push_back(static_cast<int32_t>(positions.size()));
-      context_len.push_back(num_done_[r]);
+      context_len.push_back(num_done_[r] + num_drafts[r]);
       table.insert(table.end(), kTables[r].begin(), kTables[r].end());
       begin += lengths_[r];
     }
@@ -65,6 +68,7 @@ class StateSteps {
     AttentionBatch batch;
     batch.query_start = query_start;
     batch.context_len = context_len;
+    batch.num_drafts = num_drafts;
     batch.positions = View(positions, {num_tokens});
     batch.slot_mapping = View(slots, {num_tokens});
     batch.block_table = View(table, {static_cast<int64_t>(counts.size()), kBlocks});
@@ -82,25 +86,33 @@ class StateSteps {
   std::unique_ptr<AttentionPlan> plan_;
 };
 
-// Runs all tokens of two sequences in uneven steps. op(rows of the inputs, out, steps, plan).
+// Runs all tokens of two sequences in uneven steps, some before as drafts, over the ends of blocks
+// too; these give the same bits when they come again. op(rows of the inputs, out, steps, plan).
 template <class F>
 std::vector<float> RunInSteps(Backend& backend, int64_t state_size,
                               const std::vector<int32_t>& lengths, int64_t columns, F op) {
   StateSteps steps(backend, state_size, lengths);
-  std::vector<float> all(static_cast<size_t>((lengths[0] + lengths[1]) * columns));
-  const std::vector<std::vector<int32_t>> all_counts = {{3, 40}, {1, 0}, {28, 1},
-                                                        {1, 23}, {1, 1}, {500, 500}};
-  for (const std::vector<int32_t>& counts : all_counts) {
-    steps.Step(counts, [&](const std::vector<int32_t>& places, const AttentionPlan& plan) {
-      const auto rows = static_cast<int64_t>(places.size());
-      const OwnedTensor out = Make(backend, backend.activation_dtype(), {rows, columns});
-      op(places, out.view(), steps, plan);
-      const std::vector<float> values = Floats(backend, out);
-      for (size_t i = 0; i < places.size(); ++i) {
-        std::copy_n(values.begin() + static_cast<int64_t>(i) * columns, columns,
-                    all.begin() + places[i] * columns);
-      }
-    });
+  std::vector<float> all(static_cast<size_t>((lengths[0] + lengths[1]) * columns), NAN);
+  struct Counts {
+    std::vector<int32_t> tokens, drafts;
+  };
+  const std::vector<Counts> all_counts = {{{3, 40}, {40, 0}}, {{1, 0}, {2, 0}},  {{28, 1}, {5, 30}},
+                                          {{1, 23}, {0, 1}},  {{1, 1}, {33, 2}}, {{500, 500}, {}}};
+  for (const Counts& counts : all_counts) {
+    const auto drafts = counts.drafts.empty() ? std::vector<int32_t>{0, 0} : counts.drafts;
+    steps.Step(counts.tokens, drafts,
+               [&](const std::vector<int32_t>& places, const AttentionPlan& plan) {
+                 const auto rows = static_cast<int64_t>(places.size());
+                 const OwnedTensor out = Make(backend, backend.activation_dtype(), {rows, columns});
+                 op(places, out.view(), steps, plan);
+                 const std::vector<float> values = Floats(backend, out);
+                 for (size_t i = 0; i < places.size(); ++i) {
+                   const auto row = values.begin() + static_cast<int64_t>(i) * columns;
+                   const auto at = all.begin() + places[i] * columns;
+                   CHECK((std::isnan(*at) || std::equal(row, row + columns, at)));
+                   std::copy_n(row, columns, at);
+                 }
+               });
   }
   return all;
 }

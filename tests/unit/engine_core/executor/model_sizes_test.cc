@@ -150,5 +150,18 @@ TEST_CASE("model sizes: what a request of 8,192 tokens holds, and one of 32,768"
   CHECK(held(Llama4Scout(), 32768) == std::vector<int64_t>{49152, 21504});
 }
 
+TEST_CASE("model sizes: drafts of a step, at least those of one request") {
+  const auto most = [](int32_t num_requests, int32_t num_drafts) {
+    ExecutorLimits limits = {.max_num_seqs = num_requests, .vocab_size = 100};
+    limits.drafts.num_speculative_tokens = num_drafts;
+    return ModelLimitsOf(limits).max_drafts;
+  };
+  CHECK(most(256, 0) == 0);
+  CHECK(most(4, 5) == 20);
+  CHECK(most(256, 5) == 64);
+  CHECK(most(2, 100) == 100);
+  CHECK(most(1, 100) == 100);
+}
+
 }  // namespace
 }  // namespace tandem

@@ -243,6 +243,25 @@ TEST_CASE("step layout: drafts make rows, those that were not accepted are not s
   CHECK(layout.context_len[0] == 8);
   CHECK_THAT(TokenRows(layout), Equals(std::vector<int32_t>{0, 1, 2}));
   CHECK_FALSE(layout.is_uniform_decode());
+  CHECK_THAT(layout.num_drafts, Equals(std::vector<int32_t>{2}));
+}
+
+TEST_CASE("step layout: drafts that were accepted are laid out by their places among the step's") {
+  Steps steps;
+  steps.Admit(0, 6);
+  steps.Run(0, 5, 1, {BlockId{5}, BlockId{2}, BlockId{3}}, true);
+  steps.Admit(1, 3);
+  steps.Run(1, 2, 1, {BlockId{6}, BlockId{7}}, true);
+  CHECK(steps.LayOut().num_drafts.empty());
+  StepLayout taken;
+  taken.Begin();
+  taken.AddDrafts(steps.batch(), RequestSlot{0}, 4, 2, 0);
+  taken.AddDrafts(steps.batch(), RequestSlot{1}, 2, 1, 5);
+  CHECK_THAT(taken.query_start, Equals(std::vector<int32_t>{0, 2, 3}));
+  CHECK_THAT(taken.context_len, Equals(std::vector<int32_t>{6, 3}));
+  CHECK_THAT(TokenRows(taken), Equals(std::vector<int32_t>{0, 1, 5}));
+  CHECK(taken.num_drafts.empty());
+  CHECK(taken.max_blocks == 3);
 }
 
 TEST_CASE("input batch: drafts follow the tokens until one is not what was drafted") {
@@ -362,8 +381,7 @@ TEST_CASE("step inputs: groups of layers have tables and slots of their own") {
   CHECK_THAT(numbers(inputs.host().token_ids), Equals(std::vector<int32_t>{11, 12}));
   CHECK_THAT(numbers(inputs.host().slots), Equals(std::vector<int32_t>{8, 9, 20, 21}));
   CHECK_THAT(numbers(inputs.host().block_table), Equals(std::vector<int32_t>{3, 2, 0, 5}));
-  const AttentionBatch local =
-      AttentionBatchOf(inputs.host(), layout.query_start, layout.context_len, 1);
+  const AttentionBatch local = AttentionBatchOf(inputs.host(), layout.lengths(), 1);
   CHECK_THAT(numbers(local.slot_mapping), Equals(std::vector<int32_t>{20, 21}));
   CHECK_THAT(numbers(local.block_table), Equals(std::vector<int32_t>{0, 5}));
 }
