@@ -2,11 +2,14 @@
 
 // The layer that a checkpoint has after the model's own, trained to predict one token further
 // ahead:
-//   s = layer(eh_proj [norm embedding, norm state]),   logits = head norm(s)
+//   s = layer(joined [norm embedding, norm state]),   logits = head norm(s)
 // with a layer of the model's kind, the target's embedding and head, and the target's state after
-// its last norm. The embedding at position 0 counts as zero.
+// its last norm. Where it is a numbered layer of the model, the embedding at position 0 counts as
+// zero. Where it has a place of its own (Qwen3-Next, Qwen3.5), it has attention, not a state, and
+// goes on from norm(s), as from the target's states.
 // Thread, ownership: as DraftHead.
-// Sources: DeepSeek-AI 2024 (DeepSeek-V3); vLLM's deepseek_mtp and glm4_moe_mtp name the tensors.
+// Sources: DeepSeek-AI 2024 (DeepSeek-V3); vLLM's deepseek_mtp, glm4_moe_mtp and qwen3_next_mtp
+// name the tensors.
 
 #include <memory>
 #include <string>
@@ -19,6 +22,14 @@ namespace tandem {
 
 // Of the layer, as if it were a model. UNIMPLEMENTED where the target's layers cannot stand alone.
 StatusOr<ModelConfig> MtpConfig(const ModelConfig& target);
+
+// Whether the layer is no numbered one.
+bool IsMtpApart(const ModelConfig& config);
+
+// Of its tensors.
+struct MtpNames {
+  std::string layer, joined, embedding_norm, state_norm, output_norm;
+};
 
 class MtpHead final : public DraftHead {
  public:
@@ -36,15 +47,17 @@ class MtpHead final : public DraftHead {
       : ops_(&context.backend.ops()),
         epsilon_(static_cast<float>(context.config.rms_norm_eps)),
         hidden_(context.config.hidden_size),
+        is_apart_(IsMtpApart(context.config)),
         embedding_(&target.embedding_table()),
         head_(&target.head()) {}
 
-  Status LoadParts(const LoadContext& context, const std::string& layer);
+  Status LoadParts(const LoadContext& context, const MtpNames& names);
   Tensor RowsOf(const OwnedTensor& buffer) const { return buffer.view().Rows(0, num_tokens_); }
 
   Ops* ops_;
   float epsilon_;
   int64_t hidden_;
+  bool is_apart_;
   const PackedMatrix* embedding_;
   const PackedMatrix* head_;
   NormLayer embedding_norm_, state_norm_, output_norm_;

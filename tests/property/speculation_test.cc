@@ -87,7 +87,7 @@ void CheckSame(const Transcript& got, const Transcript& expected) {
 struct Drafters {
   std::string model;
   std::string eagle, eagle3, medusa;
-  std::string mtp = {};  // empty: the target is no llama
+  std::string mtp = {};  // empty: the target is neither a llama nor Qwen3.5
 };
 
 // Heads of random numbers, which are mostly wrong.
@@ -107,13 +107,15 @@ Drafters WriteDrafters(const TempFolder& folder, const std::string& model,
               5);
   Drafters drafters = {model, folder.PathOf("eagle"), folder.PathOf("eagle3"),
                        folder.PathOf("medusa")};
-  if (target.architecture == "LlamaForCausalLM" && !target.attention_bias) {
+  const bool is_qwen = target.architecture == "Qwen3_5ForCausalLM";
+  if (is_qwen || (target.architecture == "LlamaForCausalLM" && !target.attention_bias)) {
     WriteMtp(folder, "mtp",
              {.hidden_size = target.hidden_size,
               .inner_size = target.intermediate_size,
               .q_size = target.num_heads * target.head_dim,
               .kv_size = target.num_kv_heads * target.head_dim,
-              .num_layers = target.num_layers},
+              .num_layers = target.num_layers,
+              .gated_head_dim = is_qwen ? target.head_dim : 0},
              6);
     drafters.mtp = folder.PathOf("mtp");
   }

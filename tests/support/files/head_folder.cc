@@ -123,19 +123,29 @@ void WriteMedusa(const TempFolder& folder, const std::string& name, const Medusa
 
 void WriteMtp(const TempFolder& folder, const std::string& name, const MtpShape& shape,
               uint64_t seed) {
-  const std::string layer = "model.layers." + std::to_string(shape.num_layers) + ".";
+  const bool is_apart = shape.gated_head_dim > 0;
+  const std::string layer =
+      is_apart ? "mtp.layers.0." : "model.layers." + std::to_string(shape.num_layers) + ".";
+  const std::string around = is_apart ? "mtp." : layer;
   const int64_t hidden = shape.hidden_size, inner = shape.inner_size;
   std::vector<FileTensor> tensors;
-  const auto add = [&](const std::string& tensor, std::vector<int64_t> sizes) {
-    tensors.push_back(
-        RandomTensor(layer + tensor + ".weight", std::move(sizes), seed + tensors.size()));
+  const auto add_named = [&](const std::string& tensor, std::vector<int64_t> sizes) {
+    tensors.push_back(RandomTensor(tensor + ".weight", std::move(sizes), seed + tensors.size()));
   };
-  for (const char* norm :
-       {"enorm", "hnorm", "shared_head.norm", "input_layernorm", "post_attention_layernorm"}) {
-    add(norm, {hidden});
+  const auto add = [&](const std::string& tensor, std::vector<int64_t> sizes) {
+    add_named(layer + tensor, std::move(sizes));
+  };
+  add_named(around + (is_apart ? "pre_fc_norm_embedding" : "enorm"), {hidden});
+  add_named(around + (is_apart ? "pre_fc_norm_hidden" : "hnorm"), {hidden});
+  add_named(around + (is_apart ? "norm" : "shared_head.norm"), {hidden});
+  add("input_layernorm", {hidden});
+  add("post_attention_layernorm", {hidden});
+  add_named(around + (is_apart ? "fc" : "eh_proj"), {hidden, 2 * hidden});
+  if (is_apart) {
+    add("self_attn.q_norm", {shape.gated_head_dim});
+    add("self_attn.k_norm", {shape.gated_head_dim});
   }
-  add("eh_proj", {hidden, 2 * hidden});
-  add("self_attn.q_proj", {shape.q_size, hidden});
+  add("self_attn.q_proj", {is_apart ? 2 * shape.q_size : shape.q_size, hidden});
   add("self_attn.k_proj", {shape.kv_size, hidden});
   add("self_attn.v_proj", {shape.kv_size, hidden});
   add("self_attn.o_proj", {hidden, shape.q_size});

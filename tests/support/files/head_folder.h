@@ -43,6 +43,7 @@ struct MtpShape {
   int64_t hidden_size = 0, inner_size = 0;
   int64_t q_size = 0, kv_size = 0;  // heads * head_dim
   int64_t num_layers = 0;           // before the one that is written
+  int64_t gated_head_dim = 0;       // not 0: of Qwen3.5, with gates and norms of heads of this size
 };
 
 // The layer alone, without a config.

@@ -39,7 +39,7 @@ class RenamedWeights final : public Weights {
     return numbers_->GetFromStack(Renamed(name), index, count, rows, columns);
   }
   bool Has(std::string_view name) const override {
-    return name.ends_with(".eh_proj.weight") && has_layer_;
+    return has_layer_ && (name.ends_with(".eh_proj.weight") || name == "mtp.fc.weight");
   }
   void DropLayer() { has_layer_ = false; }
 
@@ -61,14 +61,20 @@ class Cache {
  public:
   Cache(Backend* backend, const ModelConfig& config) {
     const AttentionShape shape = HeadsOf(config).attention_shape();
-    kv_ = backend
-              ->AllocateKvCache({.num_layers = static_cast<int>(config.num_layers),
-                                 .num_kv_heads = shape.num_kv_heads,
-                                 .head_dim = shape.head_dim,
-                                 .block_size = kBlockSize,
-                                 .num_blocks = 2,
-                                 .is_latent = config.latent.kv_rank > 0})
-              .value();
+    KvCacheSpec spec = {.num_layers = static_cast<int>(config.num_layers),
+                        .num_kv_heads = shape.num_kv_heads,
+                        .head_dim = shape.head_dim,
+                        .block_size = kBlockSize,
+                        .num_blocks = 2,
+                        .is_latent = config.latent.kv_rank > 0};
+    if (config.recurrent.num_layers() > 0) {
+      spec.state_size = config.recurrent.state_size();
+      for (int64_t i = 0; i < config.num_layers; ++i) {
+        spec.layers.push_back(
+            {.has_kv = config.recurrent.HasKv(i), .has_state = config.recurrent.HasState(i)});
+      }
+    }
+    kv_ = backend->AllocateKvCache(spec).value();
     plan_ = backend->MakeAttentionPlan(shape, kLimits.max_tokens, 1).value();
   }
   const AttentionPlan* Fill(const OneRequest& request) {
@@ -99,6 +105,28 @@ void Read(Weights* weights, const std::string& name, const Tensor& out) {
   ConvertTensor(is_vector ? Tensor(out.data, DType::kF32, {out.shape[1]}) : out, tensor.view());
 }
 
+// Where the head's tensors are.
+struct Names {
+  std::string layer, joined, embedding_norm, state_norm, output_norm;
+  bool is_apart = false;
+};
+
+Names NamesOf(const ModelConfig& config) {
+  if (config.architecture == "Qwen3_5ForCausalLM") {
+    return {"mtp.layers.0",           "mtp.fc",   "mtp.pre_fc_norm_embedding",
+            "mtp.pre_fc_norm_hidden", "mtp.norm", true};
+  }
+  const std::string layer = "model.layers." + std::to_string(config.num_layers);
+  return {layer, layer + ".eh_proj", layer + ".enorm", layer + ".hnorm",
+          layer + ".shared_head.norm"};
+}
+
+// Weights of a norm; Qwen3.5 stores them less 1.
+void ReadNorm(Weights* weights, const std::string& name, bool is_less_1, Matrix* out) {
+  Read(weights, name + ".weight", out->view);
+  for (float& number : out->numbers) number += is_less_1 ? 1 : 0;
+}
+
 // RMS norm of a row, in float64.
 std::vector<double> Normed(const float* row, const float* weight, int64_t size, double epsilon) {
   double squares = 0;
@@ -109,21 +137,22 @@ std::vector<double> Normed(const float* row, const float* weight, int64_t size, 
   return out;
 }
 
-// What goes into the layer, by its formula: eh_proj [norm embedding, norm state].
+// What goes into the layer, by its formula: joined [norm embedding, norm state].
 void Join(Weights* weights, const ModelConfig& config, const std::vector<int32_t>& ids,
           const Tensor& states, const Tensor& out) {
   const int64_t hidden = config.hidden_size;
-  const std::string layer = "model.layers." + std::to_string(config.num_layers);
+  const Names names = NamesOf(config);
   Matrix table(config.vocab_size, hidden), joined(hidden, 2 * hidden);
   Matrix embedding_norm(1, hidden), state_norm(1, hidden);
   Read(weights, "model.embed_tokens.weight", table.view);
-  Read(weights, layer + ".eh_proj.weight", joined.view);
-  Read(weights, layer + ".enorm.weight", embedding_norm.view);
-  Read(weights, layer + ".hnorm.weight", state_norm.view);
+  Read(weights, names.joined + ".weight", joined.view);
+  ReadNorm(weights, names.embedding_norm, names.is_apart, &embedding_norm);
+  ReadNorm(weights, names.state_norm, names.is_apart, &state_norm);
   const std::vector<float> zeros(static_cast<size_t>(hidden));
   for (int64_t t = 0; t < out.rows(); ++t) {
-    const float* embedding =
-        t == 0 ? zeros.data() : table.view.Row<float>(ids[static_cast<size_t>(t)]);
+    const float* embedding = t == 0 && !names.is_apart
+                                 ? zeros.data()
+                                 : table.view.Row<float>(ids[static_cast<size_t>(t)]);
     std::vector<double> x =
         Normed(embedding, embedding_norm.numbers.data(), hidden, config.rms_norm_eps);
     const std::vector<double> state =
@@ -150,11 +179,11 @@ void CheckNear(const Tensor& got, const Tensor& expected) {
 
 // The layer as a model of its own, whose embeddings are what goes into the layer.
 TEST_CASE("an MTP head is its layer over the joined embeddings and states") {
-  const std::string name = GENERATE("llama_plain", "qwen3_moe", "deepseek_v2");
+  const std::string name = GENERATE("llama_plain", "qwen3_moe", "deepseek_v2", "qwen3_5_text");
   CAPTURE(name);
   const ModelConfig config = ConfigOf(name);
   const int64_t hidden = config.hidden_size, vocab_size = config.vocab_size;
-  const std::string layer = "model.layers." + std::to_string(config.num_layers);
+  const Names names = NamesOf(config);
   const auto backend = MakeReferenceBackend();
   RenamedWeights weights({});
   const auto target = LoadModel({config, kLimits, weights, *backend}).value();
@@ -187,7 +216,7 @@ TEST_CASE("an MTP head is its layer over the joined embeddings and states") {
   head->Logits(logits.view, rows);
 
   RenamedWeights moved(
-      {{"model.layers.0.", layer + "."}, {"model.norm.", layer + ".shared_head.norm."}});
+      {{"model.layers.0.", names.layer + "."}, {"model.norm.", names.output_norm + "."}});
   const auto model = LoadModel({alone, kLimits, moved, *backend}).value();
   Cache model_cache(backend.get(), alone);
   Matrix joined(kNumTokens, hidden), own_states(kNumTokens, hidden);
@@ -206,12 +235,19 @@ TEST_CASE("an MTP head is its layer over the joined embeddings and states") {
   run(states.view);
   CheckNear(logits.view, expected.view);
 
-  // On its own states, which are those before its last norm, in another order.
+  // On its own states, which are those before its last norm (of Qwen3.5, after it), in another
+  // order.
+  Matrix output_norm(1, hidden);
+  ReadNorm(&weights, names.output_norm, names.is_apart, &output_norm);
   std::vector<int32_t> reversed(kNumTokens);
   std::iota(reversed.rbegin(), reversed.rend(), 0);
   Matrix taken(kNumTokens, hidden);
   for (int64_t t = 0; t < kNumTokens; ++t) {
-    std::copy_n(own_states.view.Row<float>(kNumTokens - 1 - t), hidden, taken.view.Row<float>(t));
+    const float* own = own_states.view.Row<float>(kNumTokens - 1 - t);
+    std::copy_n(own, hidden, taken.view.Row<float>(t));
+    if (!names.is_apart) continue;
+    std::ranges::copy(Normed(own, output_norm.numbers.data(), hidden, config.rms_norm_eps),
+                      taken.view.Row<float>(t));
   }
   head->Forward({.token_ids = next_ids,
                  .states = Tensor(),
@@ -232,8 +268,7 @@ TEST_CASE("an MTP head: a checkpoint without the layer, and models whose layers 
   const ModelConfig alone = MtpConfig(config).value();
   const auto head = MtpHead::Load({alone, kLimits, weights, *backend}, config.num_layers, *target);
   CHECK_THAT(head.status().message(), Contains("model.layers.3.eh_proj.weight"));
-  CHECK_THAT(MtpConfig(ConfigOf("qwen3_5_text")).status().message(),
-             Contains("mtp is not built for Qwen3_5"));
+  CHECK_THAT(MtpConfig(ConfigOf("lfm2")).status().message(), Contains("mtp is not built for Lfm2"));
   ModelConfig sparse = config;
   sparse.index.dim = 16;
   CHECK_THAT(MtpConfig(sparse).status().message(), Contains("mtp is not built for"));
