@@ -19,9 +19,8 @@
 #include "common/log_level.h"
 #include "common/log_thread.h"
 #include "common/mailbox.h"
+#include "common/program_start.h"
 #include "common/sd_notify.h"
-#include "common/stack_size.h"
-#include "common/standard_files.h"
 #include "common/strings.h"
 #include "common/thread_room.h"
 #include "common/version.h"
@@ -485,11 +484,7 @@ int RunEngineCore(const std::vector<std::string>& args) {
 }  // namespace tandem
 
 int main(int argc, char** argv) {
-  tandem::OpenStandardFiles();
-  if (const tandem::Status status = tandem::EnsureStackSize(); !status.ok()) {
-    std::fprintf(stderr, "tandem-engine-core: %s\n", status.message().c_str());
-    return tandem::kExitFailed;
-  }
+  if (!tandem::StartProgram("tandem-engine-core")) return tandem::kExitFailed;
   signal(SIGPIPE, SIG_IGN);
   signal(SIGXFSZ, SIG_IGN);  // a write beyond the limit on file sizes fails like one on a full disk
   const sigset_t signals = tandem::HandledSignals();

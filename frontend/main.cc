@@ -19,10 +19,9 @@
 #include "common/log_format.h"
 #include "common/log_level.h"
 #include "common/log_thread.h"
+#include "common/program_start.h"
 #include "common/read_file.h"
 #include "common/sd_notify.h"
-#include "common/stack_size.h"
-#include "common/standard_files.h"
 #include "common/thread_room.h"
 #include "common/version.h"
 #include "frontend/adapter_service.h"
@@ -613,10 +612,6 @@ int Main(int argc, char** argv) {
 }  // namespace tandem
 
 int main(int argc, char** argv) {
-  tandem::OpenStandardFiles();
-  if (const tandem::Status status = tandem::EnsureStackSize(); !status.ok()) {
-    std::fprintf(stderr, "tandem-frontend: %s\n", status.message().c_str());
-    return tandem::kExitFailed;
-  }
+  if (!tandem::StartProgram("tandem-frontend")) return tandem::kExitFailed;
   return tandem::Main(argc, argv);
 }

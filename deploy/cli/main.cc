@@ -14,8 +14,7 @@
 #include <vector>
 
 #include "common/exit_status.h"
-#include "common/stack_size.h"
-#include "common/standard_files.h"
+#include "common/program_start.h"
 #include "common/version.h"
 #include "deploy/cli/chat.h"
 #include "deploy/cli/child_process.h"
@@ -119,11 +118,7 @@ int Usage(std::FILE* out) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  tandem::OpenStandardFiles();
-  if (const tandem::Status status = tandem::EnsureStackSize(); !status.ok()) {
-    std::fprintf(stderr, "tandem: %s\n", status.message().c_str());
-    return tandem::kExitFailed;
-  }
+  if (!tandem::StartProgram("tandem")) return tandem::kExitFailed;
   if (argc < 2) return Usage(stderr);
   const std::string_view name = argv[1];
   if (name == "--help" || name == "-h" || name == "help") return Usage(stdout);
