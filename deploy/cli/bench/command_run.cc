@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/read_file.h"
+#include "deploy/cli/bench/hangup.h"
 
 namespace tandem {
 namespace {
@@ -122,9 +123,7 @@ StopSignals::StopSignals() {
   action.sa_handler = OnStopSignal;
   sigaction(SIGINT, &action, &old_int);
   sigaction(SIGTERM, &action, &old_term);
-  sigaction(SIGHUP, &action, &old_hup);
-  // As nohup has it.
-  if (old_hup.sa_handler == SIG_IGN) sigaction(SIGHUP, &old_hup, nullptr);
+  sigaction(SIGHUP, IsHangupIgnored() ? nullptr : &action, &old_hup);
 }
 
 StopSignals::~StopSignals() {

@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/read_file.h"
 #include "common/strings.h"
+#include "deploy/cli/bench/hangup.h"
 
 namespace tandem {
 namespace {
@@ -63,12 +64,6 @@ class NotifySocket {
   NotifySocket() = default;
   int fd_ = -1;
 };
-
-// As nohup has it; a blocked signal would arrive all the same.
-bool IsIgnored(int signal) {
-  struct sigaction now {};
-  return sigaction(signal, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
-}
 
 // The lines of errors, each with the lines without a level that follow it.
 std::string ErrorsOf(const std::string& log) {
@@ -142,7 +137,7 @@ Status OwnServer::WatchSignals() {
   sigemptyset(&signals);
   sigaddset(&signals, SIGINT);
   sigaddset(&signals, SIGTERM);
-  if (!IsIgnored(SIGHUP)) sigaddset(&signals, SIGHUP);
+  if (!IsHangupIgnored()) sigaddset(&signals, SIGHUP);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC);
   stop_fd_ = eventfd(0, EFD_CLOEXEC);
   if (signal_fd_ < 0 || stop_fd_ < 0) return ErrnoError(errno, "signalfd");
