@@ -1,8 +1,8 @@
 #include "pooling/ignored_keys.h"
 
-#include <nlohmann/json.hpp>
+#include <utility>
 
-#include "common/read_file.h"
+#include "pooling/json_file.h"
 
 namespace tandem {
 namespace {
@@ -11,11 +11,8 @@ using Json = nlohmann::json;
 
 // null when there is no such file, or none that can be read.
 Json ReadJson(const std::string& path) {
-  constexpr int64_t kMaxFileBytes = 16 << 20;
-  const StatusOr<std::string> text = ReadFileIfAny(path, kMaxFileBytes);
-  if (!text.ok()) return {};
-  Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
-  return json.is_discarded() ? Json() : json;
+  StatusOr<Json> json = ReadModelJson(path);
+  return json.ok() ? *std::move(json) : Json();
 }
 
 bool Has(const Json& object, const char* key, const Json& value) {

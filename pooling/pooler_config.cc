@@ -4,30 +4,16 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/json_text.h"
 #include "common/read_file.h"
+#include "pooling/json_file.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
 
-constexpr int64_t kMaxFileBytes = 16 << 20;
 constexpr int64_t kMaxSize = 1 << 24;
 constexpr size_t kMaxLabels = 1 << 16;
-
-StatusOr<Json> Parse(const std::string& name, std::string_view text) {
-  Json json = Json::parse(WithoutInfinities(text), nullptr, /*allow_exceptions=*/false);
-  if (json.is_discarded()) return InvalidArgumentError(name + " is not JSON");
-  return json;
-}
-
-// null when there is no such file.
-StatusOr<Json> ReadJson(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFileIfAny(path, kMaxFileBytes));
-  if (text.empty()) return Json();
-  return Parse(path, text);
-}
 
 Status Wrong(const std::string& file, const char* key, const char* must_be) {
   return InvalidArgumentError(file + ": " + key + " must be " + must_be);
@@ -87,7 +73,7 @@ StatusOr<PoolingType> ReadPoolingType(const std::string& file, const Json& json)
 
 StatusOr<PooledDense> ReadDense(const std::string& model, const std::string& folder) {
   const std::string file = model + "/" + folder + "/config.json";
-  ASSIGN_OR_RETURN(const Json json, ReadJson(file));
+  ASSIGN_OR_RETURN(const Json json, ReadModelJson(file));
   if (!json.is_object()) return InvalidArgumentError(file + " must be a JSON object");
   PooledDense dense;
   dense.folder = folder;
@@ -120,7 +106,7 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
     if (type.ends_with(".Transformer")) continue;
     if (type.ends_with(".Pooling")) {
       const std::string pooling = model + "/" + path + "/config.json";
-      ASSIGN_OR_RETURN(const Json json, ReadJson(pooling));
+      ASSIGN_OR_RETURN(const Json json, ReadModelJson(pooling));
       if (!json.is_object()) return InvalidArgumentError(pooling + " must be a JSON object");
       ASSIGN_OR_RETURN(config->type, ReadPoolingType(pooling, json));
     } else if (type.ends_with(".Dense")) {
@@ -132,7 +118,7 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
       return Wrong(file, "type", "Transformer, Pooling, Dense or Normalize");
     }
   }
-  ASSIGN_OR_RETURN(const Json transformer, ReadJson(model + "/sentence_bert_config.json"));
+  ASSIGN_OR_RETURN(const Json transformer, ReadModelJson(model + "/sentence_bert_config.json"));
   if (transformer.is_object()) {
     ASSIGN_OR_RETURN(config->max_seq_length,
                      Size(model + "/sentence_bert_config.json", transformer, "max_seq_length"));
@@ -141,7 +127,7 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
 }
 
 Status ReadPrompts(const std::string& model, PoolerConfig* config) {
-  const StatusOr<Json> json = ReadJson(model + "/config_sentence_transformers.json");
+  const StatusOr<Json> json = ReadModelJson(model + "/config_sentence_transformers.json");
   if (!json.ok() || !json->is_object()) return OkStatus();
   const auto prompts = json->find("prompts");
   if (prompts == json->end() || !prompts->is_object()) return OkStatus();
@@ -251,7 +237,7 @@ Status ReadMatryoshka(const Json& json, PoolerConfig* config) {
 
 Status ApplyFlag(const std::string& text, PoolerConfig* config) {
   if (text.empty()) return OkStatus();
-  ASSIGN_OR_RETURN(const Json json, Parse("--pooler-config", text));
+  ASSIGN_OR_RETURN(const Json json, ParseModelJson("--pooler-config", text));
   if (!json.is_object()) return InvalidArgumentError("--pooler-config must be a JSON object");
   for (const auto& [key, value] : json.items()) {
     if (value.is_null()) continue;
@@ -315,18 +301,18 @@ std::string_view TaskName(PoolingTask task) {
 StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,
                                                        const PoolingFlags& flags,
                                                        std::string_view hf_overrides) {
-  StatusOr<std::string> text = ReadFileIfAny(model + "/config.json", kMaxFileBytes);
+  StatusOr<std::string> text = ReadFileIfAny(model + "/config.json", kMaxModelJsonBytes);
   Json json = Json::object();  // of a GGUF file, which has none
   if (text.ok() && !text->empty()) {
-    ASSIGN_OR_RETURN(json, Parse(model + "/config.json", *text));
+    ASSIGN_OR_RETURN(json, ParseModelJson(model + "/config.json", *text));
     if (!json.is_object()) return InvalidArgumentError(model + "/config.json: not an object");
   }
   if (!hf_overrides.empty()) {
-    ASSIGN_OR_RETURN(const Json changes, Parse("--hf-overrides", hf_overrides));
+    ASSIGN_OR_RETURN(const Json changes, ParseModelJson("--hf-overrides", hf_overrides));
     if (!changes.is_object()) return InvalidArgumentError("--hf-overrides: not an object");
     json.update(changes, /*merge_objects=*/true);
   }
-  const StatusOr<Json> modules = ReadJson(model + "/modules.json");
+  const StatusOr<Json> modules = ReadModelJson(model + "/modules.json");
   const bool has_modules = modules.ok() && !modules->is_null();
   const std::string architecture = Architecture(json);
   ASSIGN_OR_RETURN(const Kind kind, ChooseKind(architecture, has_modules, flags));
