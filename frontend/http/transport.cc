@@ -94,13 +94,24 @@ Status TlsError(const std::string& what) {
   return InvalidArgumentError(what + ": " + (reason != nullptr ? reason : "unknown reason"));
 }
 
+enum class PemKind { kCertificate, kPrivateKey };
+
 // OpenSSL can read PEM files itself, but its errors name neither the file nor the reason.
-Status CheckPemFile(const std::string& what, const std::string& path) {
+Status CheckPemFile(const std::string& what, const std::string& path, PemKind kind) {
   constexpr int64_t kMaxPemBytes = 16 << 20;
   const auto text = ReadFile(path, kMaxPemBytes);
   if (!text.ok()) return text.status().WithContext(what);
-  if (text->find("-----BEGIN ") != std::string::npos) return OkStatus();
-  return InvalidArgumentError(what + ": " + path + ": is not a PEM file");
+  const auto has = [&text](const char* words) { return text->find(words) != std::string::npos; };
+  const auto wrong = [&](const char* why) {
+    return InvalidArgumentError(what + ": " + path + ": " + why);
+  };
+  if (!has("-----BEGIN ")) return wrong("is not a PEM file");
+  if (kind == PemKind::kCertificate) {
+    return has("CERTIFICATE-----") ? OkStatus() : wrong("has no certificate");
+  }
+  if (!has("PRIVATE KEY-----")) return wrong("has no private key");
+  if (!has("ENCRYPTED")) return OkStatus();
+  return wrong("is encrypted, and nobody could give its password: give the key without one");
 }
 
 }  // namespace
@@ -117,12 +128,12 @@ StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const TlsFiles& files) {
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
-  RETURN_IF_ERROR(CheckPemFile("--ssl-certfile", files.certificate));
+  RETURN_IF_ERROR(CheckPemFile("--ssl-certfile", files.certificate, PemKind::kCertificate));
   if (SSL_CTX_use_certificate_chain_file(context, files.certificate.c_str()) != 1) {
     return TlsError("--ssl-certfile " + files.certificate);
   }
   const std::string& key = files.key.empty() ? files.certificate : files.key;
-  RETURN_IF_ERROR(CheckPemFile("--ssl-keyfile", key));
+  RETURN_IF_ERROR(CheckPemFile("--ssl-keyfile", key, PemKind::kPrivateKey));
   if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1) {
     return TlsError("--ssl-keyfile " + key + " with --ssl-certfile " + files.certificate);
   }
@@ -133,7 +144,7 @@ StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const TlsFiles& files) {
     return TlsError("--ssl-ciphers " + files.ciphers);
   }
   if (!files.client_ca.empty()) {
-    RETURN_IF_ERROR(CheckPemFile("--ssl-ca-certs", files.client_ca));
+    RETURN_IF_ERROR(CheckPemFile("--ssl-ca-certs", files.client_ca, PemKind::kCertificate));
     if (SSL_CTX_load_verify_locations(context, files.client_ca.c_str(), nullptr) != 1) {
       return TlsError("--ssl-ca-certs " + files.client_ca);
     }

@@ -188,12 +188,34 @@ TEST_CASE("TLS: an error about missing or mismatched files names them") {
         "--ssl-certfile: " + folder.path() + ": is a folder, not a file");
   CHECK(complaint({text, "", "", ""}) == "--ssl-certfile: " + text + ": is not a PEM file");
   CHECK(complaint({certificate, text, "", ""}) == "--ssl-keyfile: " + text + ": is not a PEM file");
+  CHECK(complaint({key, "", "", ""}) == "--ssl-certfile: " + key + ": has no certificate");
+  CHECK(complaint({certificate, "", "", ""}) ==
+        "--ssl-keyfile: " + certificate + ": has no private key");
   CHECK(complaint({certificate, other, "", ""}) ==
         "--ssl-keyfile " + other + " with --ssl-certfile " + certificate + ": key values mismatch");
   CHECK(complaint({certificate, key, text, ""}) ==
         "--ssl-ca-certs: " + text + ": is not a PEM file");
   CHECK(complaint({certificate, key, "", "none"}) == "--ssl-ciphers none: no cipher match");
   CHECK(TlsContext::Load({certificate, key, certificate, ""}).ok());
+}
+
+TEST_CASE("TLS: a key with a password is refused, and nobody is asked for the password") {
+  const TempFolder folder;
+  const std::string certificate = folder.PathOf("cert.pem"), key = folder.PathOf("key.pem");
+  const std::string old = folder.PathOf("old.pem");
+  const std::string make =
+      "openssl req -x509 -newkey rsa:2048 -passout pass:x -subj /CN=localhost"
+      " -days 2 -keyout " +
+      key + " -out " + certificate +
+      " 2>/dev/null && openssl rsa -traditional -aes128 -passin pass:x"
+      " -passout pass:x -in " +
+      key + " -out " + old + " 2>/dev/null";
+  REQUIRE(std::system(make.c_str()) == 0);
+  for (const std::string& path : {key, old}) {
+    const StatusOr<std::unique_ptr<TlsContext>> tls = TlsContext::Load({certificate, path, "", ""});
+    REQUIRE_FALSE(tls.ok());
+    CHECK(tls.status().message().find(path + ": is encrypted") != std::string::npos);
+  }
 }
 
 TEST_CASE("a server on a UNIX socket replaces a dead one and refuses a live one") {
