@@ -413,11 +413,10 @@ void LogState(const std::vector<std::unique_ptr<EngineClient>>& clients) {
 // opposite order. words: the command line; given: its configuration; config: with the settings
 // file's values. failed_as: changed where the failure has a status of its own.
 Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
-             FrontendConfig& config, const InputProcessor& input_processor, int signal_fd,
-             ExitStatus* failed_as) {
+             FrontendConfig& config, const InputProcessor& input_processor,
+             std::string tokenizer_info, int signal_fd, ExitStatus* failed_as) {
   RETURN_IF_ERROR(FitConnections(&config));
   ASSIGN_OR_RETURN(std::optional<HandOverClaim> claim, Succession::Claim(config));
-  ASSIGN_OR_RETURN(std::string tokenizer_info, LoadTokenizerInfo(config, input_processor));
   const SystemClock clock;
   Metrics metrics({.model_name = config.api.served_model_names.front(),
                    .num_engines = static_cast<int>(config.data_parallel_size),
@@ -547,9 +546,8 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   return adapters.failure();
 }
 
-// What Serve reads before it opens anything.
-Status CheckFiles(const FrontendConfig& config, const InputProcessor& input_processor) {
-  RETURN_IF_ERROR(LoadTokenizerInfo(config, input_processor).status());
+// What Serve reads of files that flags name.
+Status CheckFiles(const FrontendConfig& config) {
   if (config.handshake_address.starts_with("tcp://") && !config.tcp_keys.empty()) {
     RETURN_IF_ERROR(wire::ReadTcpKeys(config.tcp_keys, wire::TcpSide::kFrontend).status());
   }
@@ -599,12 +597,14 @@ int Main(int argc, char** argv) {
   if (!status.ok()) return Fail(kExitBadModel, status);
   const StatusOr<std::unique_ptr<InputProcessor>> input_processor = MakeInputProcessor(config);
   if (!input_processor.ok()) return Fail(kExitBadModel, input_processor.status());
+  status = CheckFiles(config);
+  if (!status.ok()) return Fail(kExitBadFlags, status);
+  StatusOr<std::string> tokenizer_info = LoadTokenizerInfo(config, **input_processor);
+  if (!tokenizer_info.ok()) return Fail(kExitBadModel, tokenizer_info.status());
+  if (check_config) return kExitOk;
   ExitStatus failed_as = kExitFailed;
-  if (check_config) {
-    status = CheckFiles(config, **input_processor);
-    return status.ok() ? kExitOk : Fail(failed_as, status);
-  }
-  status = Serve(words, given, config, **input_processor, *signal_fd, &failed_as);
+  status = Serve(words, given, config, **input_processor, *std::move(tokenizer_info), *signal_fd,
+                 &failed_as);
   return status.ok() ? kExitOk : Fail(failed_as, status);
 }
 

@@ -82,7 +82,7 @@ class Refusals(unittest.TestCase):
             text.write_text("no certificate")
             for path, words in (("/no/such.pem", "No such file"), (folder, "is a folder"), (str(text), "is not a PEM file")):
                 code, log = run(str(MODEL), "--port", "0", "--host", "127.0.0.1", "--ssl-certfile", path)
-                self.assertEqual(code, 1)
+                self.assertEqual(code, 2)
                 self.assertIn(f"--ssl-certfile: {path}: {words}", log)
 
     def test_help_lists_every_flag(self):

@@ -249,8 +249,11 @@ class ExitStatuses(unittest.TestCase):
             for words in ((), (MODEL, "--no-such-flag"), (MODEL, "--log-level", "LOUD")):
                 with self.subTest(program, words=words):
                     self.assertEqual(self.status_of(*program, *words), 2)
-        for flag in ("--api-key-file", "--settings-file"):
-            self.assertEqual(self.status_of("tandem-frontend", MODEL, flag, "/no/such/file"), 2)
+        for words in (("--api-key-file", "/no/such/file"), ("--settings-file", "/no/such/file"),
+                      ("--ssl-certfile", "/no/such/file"),
+                      ("--tcp-keys", "/no/such/folder", "--handshake-address", "tcp://127.0.0.1:0")):
+            for check in ((), ("--check-config",)):
+                self.assertEqual(self.status_of("tandem-frontend", MODEL, *words, *check), 2, words)
 
 
 class OpenFiles(unittest.TestCase):

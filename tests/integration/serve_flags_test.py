@@ -58,7 +58,7 @@ class CheckConfig(unittest.TestCase):
                     ((MODEL, "--settings-file", "/nowhere", "--check-config"), 2, "/nowhere"),
                     ((MODEL, "--chat-template", "/nowhere", "--check-config"), 3, "--chat-template: /nowhere"),
                     ((MODEL, "--tool-call-parser", "mine", "--check-config"), 3, "--tool-call-parser"),
-                    ((MODEL, "--ssl-certfile", "/nowhere", "--ssl-keyfile", "/nowhere", "--check-config"), 1, "/nowhere"),
+                    ((MODEL, "--ssl-certfile", "/nowhere", "--ssl-keyfile", "/nowhere", "--check-config"), 2, "/nowhere"),
                     (("/nowhere", "--check-config"), 3, "/nowhere: no such folder"),
                     (("org/model", "--download-dir", folder, "--check-config"), 2, "`tandem pull org/model` downloads it")):
                 with self.subTest(reason):
