@@ -82,7 +82,8 @@ Json EngineJson(const ApiContext& context, int index) {
           {"resident_bytes", metrics.process_resident_memory_bytes.Value()}};
 }
 
-Json StateJson(const ApiContext& context, Listing listing) {
+// up_since: by the clock that nobody sets.
+Json StateJson(const ApiContext& context, double up_since, Listing listing) {
   std::ranges::stable_sort(listing.oldest, std::greater(), &LiveRequest::age_s);
   if (listing.oldest.size() > kMaxListedRequests) listing.oldest.resize(kMaxListedRequests);
   Json requests = Json::array();
@@ -93,17 +94,19 @@ Json StateJson(const ApiContext& context, Listing listing) {
   }
   return {{"version", kVersion},
           {"model", context.options.served_model_names.front()},
-          {"uptime_s", context.clock->Unix() - static_cast<double>(context.facts->started_at)},
+          {"uptime_s", context.clock->Monotonic() - up_since},
           {"is_draining", context.facts->is_draining()},
           {"engines", std::move(engines)},
           {"num_requests", listing.num_requests},
           {"requests", std::move(requests)}};
 }
 
-Awaitable<void> HandleState(Exchange& exchange, const std::vector<ApiContext*>& contexts) {
+Awaitable<void> HandleState(Exchange& exchange, const std::vector<ApiContext*>& contexts,
+                            double up_since) {
   Listing listing = co_await ListAll(contexts);
   const ApiContext& here = *contexts[static_cast<size_t>(exchange.shard().index())];
-  exchange.Respond({200, DumpJson(StateJson(here, std::move(listing))), "application/json", {}});
+  exchange.Respond(
+      {200, DumpJson(StateJson(here, up_since, std::move(listing))), "application/json", {}});
 }
 
 }  // namespace
@@ -121,7 +124,10 @@ std::vector<Route> DashboardRoutes(const std::vector<ApiContext*>& contexts) {
       .returns = "Page"};
   Route state = page;
   state.path = "/dashboard/state";
-  state.handler = [contexts](Exchange& exchange) { return HandleState(exchange, contexts); };
+  // The routes are made when the server starts.
+  state.handler = [contexts, up_since = contexts.front()->clock->Monotonic()](Exchange& exchange) {
+    return HandleState(exchange, contexts, up_since);
+  };
   state.guarded = true;
   state.about = "Engines and live requests, for the page.";
   state.returns = "Object";

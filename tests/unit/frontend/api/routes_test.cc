@@ -25,7 +25,7 @@ struct Fixture {
       : metrics({.model_name = "m"}),
         endpoint({.handshake_address = "ipc:///nowhere", .data_address = "ipc:///"}),
         client({}, &endpoint,
-               {.post = [](const std::function<void()>&) {},
+               {.post = [](const std::function<void()>& call) { call(); },
                 .at = [](double, const std::function<void()>&) {},
                 .clock = &clock}) {
     context.engine_client = &client;
@@ -140,6 +140,15 @@ TEST_CASE("the dashboard's rows exist where it is on, its page is open, its stat
   CHECK(page.body.find("<title>Tandem</title>") != std::string::npos);
   CHECK(page.body.ends_with("</html>\n"));
   CHECK(client.Get("/dashboard/state").status == 401);
+}
+
+TEST_CASE("a wall clock that is set while the server runs does not change its uptime") {
+  const double before = SystemClock().Monotonic();
+  Fixture f({}, /*has_dashboard=*/true);
+  f.facts.started_at = 1;  // the host had no time yet
+  const json state = json::parse(Client(f.server->port()).Get("/dashboard/state").body);
+  CHECK(state["uptime_s"] >= 0);
+  CHECK(state["uptime_s"] <= SystemClock().Monotonic() - before);
 }
 
 TEST_CASE("without ids nothing is aborted outside of dev mode") {
