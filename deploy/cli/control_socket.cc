@@ -1,5 +1,6 @@
 #include "deploy/cli/control_socket.h"
 
+#include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -9,6 +10,8 @@
 #include <filesystem>
 #include <set>
 
+#include "common/exit_status.h"
+#include "common/log.h"
 #include "common/packets.h"
 #include "common/strings.h"
 #include "deploy/cli/runtime_directory.h"
@@ -46,6 +49,22 @@ UniqueFd ConnectIn(const std::string& folder, pid_t pid) {
   return is_meant ? std::move(fd) : UniqueFd();
 }
 
+UniqueFd AcceptOne(int listener) {
+  return UniqueFd(accept4(listener, nullptr, nullptr, SOCK_CLOEXEC));
+}
+
+UniqueFd OpenSpare() { return UniqueFd(open("/dev/null", O_RDONLY | O_CLOEXEC)); }
+
+// nullopt: no connection, or none with a request.
+std::optional<ControlRequest> ReceiveRequest(UniqueFd connection) {
+  if (!connection) return std::nullopt;
+  const StatusOr<Packet> packet = ReceivePacket(connection.get(), kRequestMs);
+  if (!packet.ok()) return std::nullopt;
+  std::vector<std::string> words;
+  for (const std::string_view word : Split(packet->bytes, '\0')) words.emplace_back(word);
+  return ControlRequest(std::move(connection), std::move(words));
+}
+
 }  // namespace
 
 // ---- The server ----
@@ -69,17 +88,27 @@ Status ControlSocket::Listen(const std::string& folder) {
       listen(fd(), kBacklog) != 0) {
     return ErrnoError(errno, "bind " + folder + std::string(kName));
   }
+  spare_ = OpenSpare();
   return OkStatus();
 }
 
-std::optional<ControlRequest> ControlSocket::Accept() const {
-  UniqueFd connection(accept4(fd(), nullptr, nullptr, SOCK_CLOEXEC));
-  if (!connection) return std::nullopt;
-  const StatusOr<Packet> packet = ReceivePacket(connection.get(), kRequestMs);
-  if (!packet.ok()) return std::nullopt;
-  std::vector<std::string> words;
-  for (const std::string_view word : Split(packet->bytes, '\0')) words.emplace_back(word);
-  return ControlRequest(std::move(connection), std::move(words));
+std::optional<ControlRequest> ControlSocket::Accept() {
+  UniqueFd connection = AcceptOne(fd());
+  if (connection) return ReceiveRequest(std::move(connection));
+  if (errno != EMFILE && errno != ENFILE) return std::nullopt;
+  spare_.Reset();
+  RefuseOne();
+  spare_ = OpenSpare();
+  return std::nullopt;
+}
+
+// Read first: a connection that closes with unread words would lose the line.
+void ControlSocket::RefuseOne() const {
+  const std::optional<ControlRequest> request = ReceiveRequest(AcceptOne(fd()));
+  if (!request) return;
+  constexpr std::string_view kWhy = "the server may have no more files open (ulimit -n)";
+  LOG_WARNING << "a command's request is refused: " << kWhy;
+  request->End(kExitFailed, kWhy);
 }
 
 // ---- The command ----

@@ -39,11 +39,14 @@ class ControlSocket {
  public:
   Status Listen(const std::string& folder);
   int fd() const { return listener_.get(); }
-  // nullopt: a connection without a request.
-  std::optional<ControlRequest> Accept() const;
+  // nullopt: a connection without a request, or one that was refused.
+  std::optional<ControlRequest> Accept();
 
  private:
+  void RefuseOne() const;
+
   UniqueFd listener_;
+  UniqueFd spare_;  // its number is for a connection to refuse when no other is left
 };
 
 // A connection to the `tandem serve` with this process id, or, with 0, to the only one of this

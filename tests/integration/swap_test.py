@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import resource
 import shutil
 import signal
 import socket
@@ -108,6 +109,21 @@ class Command(unittest.TestCase):
             (other / "tokenizer.json").write_text((MODEL / "tokenizer.json").read_text() + "\n")
             self.refused(pair, 3, "the tokenizer in the model's folder is not that", "--model", other)
             self.assertEqual(pair.total("tandem:engine_swaps_total"), 0)
+
+    def test_a_server_without_free_file_numbers_refuses_with_a_reason(self):
+        with Pair(*FLAGS) as pair:
+            server = pair.process.pid
+            before = resource.prlimit(server, resource.RLIMIT_NOFILE)
+            used = {int(path.name) for path in pathlib.Path(f"/proc/{server}/fd").iterdir()}
+            free = next(number for number in range(before[1]) if number not in used)
+            for num_free, reason in ((0, "may have no more files open (ulimit -n)"), (1, "Too many open files")):
+                with self.subTest(num_free=num_free):
+                    # Numbers below the first free one are all in use.
+                    resource.prlimit(server, resource.RLIMIT_NOFILE, (free + num_free, before[1]))
+                    self.refused(pair, 1, reason)
+            resource.prlimit(server, resource.RLIMIT_NOFILE, before)
+            swapped = pair.command("swap")
+            self.assertEqual(swapped.returncode, 0, swapped.stderr)
 
     def test_flags_stay_until_they_are_changed(self):
         with Pair(*FLAGS, "--max-num-seqs", 4) as pair, tempfile.TemporaryDirectory() as folder:
