@@ -166,6 +166,15 @@ sys.stdin.read()
             process.send_signal(signal.SIGKILL)
             process.communicate()
         wait_for(lambda: not self.left(), "its processes end")
+        folders = list((self.folder / "run").glob("tandem-llm-*"))
+        self.assertEqual(len(folders), 1)
+        # The next one removes what it has left, but not the folder of one that lives.
+        self.run_script(f"""
+with LLM(MODEL, {FLAGS}) as one:
+    with LLM(MODEL, {FLAGS}) as other:
+        print(len(one.generate("x")))
+""")
+        self.assertEqual(list((self.folder / "run").glob("tandem-*")), [])
 
     def test_no_network_port_is_opened(self):
         process = self.start(f"""

@@ -3,18 +3,16 @@ import ctypes
 import http.client
 import json
 import os
-import pathlib
 import select
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from typing import Any, Dict, List, Optional
 
 from . import _programs
+from ._private_folder import PrivateFolder
 
 _PR_SET_PDEATHSIG = 1
 _STOP_TIMEOUT_S = 30.0
@@ -42,7 +40,8 @@ class Server:
     """Ends with close(), or with this process, however that ends. Any thread."""
 
     def __init__(self, arguments: List[str], ready_timeout_s: float) -> None:
-        self._folder = pathlib.Path(tempfile.mkdtemp(prefix="tandem-llm-"))
+        self._private_folder = PrivateFolder()
+        self._folder = self._private_folder.path
         self._process: Optional["subprocess.Popen[bytes]"] = None
         self._local = threading.local()
         try:
@@ -118,4 +117,4 @@ class Server:
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._private_folder.remove()
