@@ -38,11 +38,15 @@ std::map<std::string, bool> GivenNames(const Words& words, const std::vector<Fla
   return by_keys;
 }
 
-// The file's flags that the command line does not replace, before its own words.
+// The file's flags that the command line does not replace, before its own ones, but after a model
+// in front of those: a list of the file would go on with it.
 Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool has_model,
                 const std::vector<Flag>& flags, ServeCommandLine* line) {
   const std::map<std::string, bool> given = GivenNames(args, flags);
-  Words words;
+  const auto first_flag = std::find_if(args.begin(), args.end(), [&flags](const std::string& word) {
+    return !FlagNameOf(word, flags).empty();
+  });
+  Words words(args.begin(), first_flag);
   for (const auto& [name, by_keys] : given) line->origins[name] = "command line";
   if (has_model) line->origins["model"] = "command line";
   for (const ConfigEntry& entry : entries) {
@@ -54,7 +58,7 @@ Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool
     origin = origin.empty() ? entry.origin : entry.origin + " and " + origin;
     Append(entry.words, &words);
   }
-  Append(args, &words);
+  words.insert(words.end(), first_flag, args.end());
   return words;
 }
 
@@ -175,6 +179,12 @@ StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>&
   own_and_model.push_back({"model", &bare_model, "", {.positional = true}});
   RETURN_IF_ERROR(ParseFlags(own_and_model, given_parts.frontend, kAbout).status());
   std::vector<ConfigEntry> entries;
+  const auto is_config = [&all](const std::string& word) {
+    return FlagNameOf(word, all) == "config";
+  };
+  if (std::count_if(given.begin(), given.end(), is_config) > 1) {
+    return InvalidArgumentError("--config is given twice, but one file is read");
+  }
   if (!line.own.config.empty()) {
     ASSIGN_OR_RETURN(entries, ReadConfigFile(line.own.config, all));
   }

@@ -53,6 +53,11 @@ TEST_CASE(
   CHECK(Origin(line, "max-n-sequences") == "environment TANDEM_MAX_N_SEQUENCES");
   CHECK(Origin(line, "uds") == "default");
   CHECK(Parse({"--config=" + file}).engine.model == "from-file");
+  // The file ends with a list, and the model is the next word.
+  folder.Write("list.yaml", "served-model-name: [a, b]\n");
+  const ServeCommandLine listed = Parse({"bare", "--config", folder.PathOf("list.yaml")});
+  CHECK(listed.engine.model == "bare");
+  CHECK(listed.frontend.api.served_model_names == Words{"a", "b"});
   ::unsetenv("TANDEM_MAX_N_SEQUENCES");
 }
 
@@ -109,6 +114,7 @@ TEST_CASE(
   CHECK(Refusal({"m", "--api-key", ""}) == "--api-key is empty");
   CHECK(Refusal({"m", "--api-key", "", "k"}) == "--api-key is empty");
   CHECK(Refusal({"m", "--config", "/nonexistent.yaml"}).starts_with("--config: "));
+  CHECK(Refusal({"m", "--config", "a", "--config=b"}).starts_with("--config is given twice"));
 }
 
 TEST_CASE("serve command line: adapters are the frontend's, in both forms") {
