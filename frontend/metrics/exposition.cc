@@ -28,9 +28,17 @@ void AppendNumber(double value, std::string* out) {
     *out += value > 0 ? "+Inf" : "-Inf";
     return;
   }
+  const double size = std::abs(value);
+  // Most are counts: their digits take a quarter of the time that shortest ones take.
+  if (size < 1e6 && value == std::trunc(value) && !std::signbit(value)) {
+    std::array<char, 8> whole;
+    const auto end =
+        std::to_chars(whole.data(), whole.data() + whole.size(), static_cast<int>(value)).ptr;
+    out->append(whole.data(), end).append(".0");
+    return;
+  }
   // Shortest text that reads back as the same number, fixed between 1e-4 and 1e6.
   std::array<char, 400> text;
-  const double size = std::abs(value);
   const bool fixed = value == 0 || (size >= 1e-4 && size < 1e6);
   const auto end = std::to_chars(text.data(), text.data() + text.size(), value,
                                  fixed ? std::chars_format::fixed : std::chars_format::scientific)
@@ -54,41 +62,44 @@ void AppendEscaped(std::string_view text, bool quotes, std::string* out) {
   }
 }
 
-// {a="1",le="0.5",z="2"}; `extra` is put at its alphabetical place.
-void AppendLabels(const std::vector<Label>& labels, std::string_view extra_name,
-                  std::string_view extra_value, std::string* out) {
-  if (labels.empty() && extra_name.empty()) return;
-  char separator = '{';
-  const auto append = [&](std::string_view name, std::string_view value) {
-    *out += separator;
-    separator = ',';
-    out->append(name).append("=\"");
-    AppendEscaped(value, /*quotes=*/true, out);
-    *out += '"';
-  };
-  bool extra_done = extra_name.empty();
-  for (const Label& label : labels) {
-    if (!extra_done && extra_name < label.name) {
-      append(extra_name, extra_value);
-      extra_done = true;
-    }
-    append(label.name, label.value);
-  }
-  if (!extra_done) append(extra_name, extra_value);
-  *out += '}';
+// a="1",
+void AppendLabel(const Label& label, std::string* out) {
+  out->append(label.name).append("=\"");
+  AppendEscaped(label.value, /*quotes=*/true, out);
+  out->append("\",");
 }
 
-struct Line {
-  std::string_view suffix;
-  std::string_view label_name = {};
-  std::string_view label_value = {};
+// {a="1",z="2"} and a blank. Labels are in order.
+std::string LabelsText(const std::vector<Label>& labels) {
+  if (labels.empty()) return " ";
+  std::string text = "{";
+  for (const Label& label : labels) AppendLabel(label, &text);
+  text.back() = '}';
+  return text + " ";
+}
+
+// What stands around a bucket's bound, which has its place in the order of labels: {a="1",le=" and
+// ",z="2"} and a blank.
+struct BucketLabels {
+  std::string before = "{";
+  std::string after = "\",";
 };
 
-void AppendSample(std::string_view name, const Line& line, const std::vector<Label>& labels,
+BucketLabels BucketLabelsOf(const std::vector<Label>& labels) {
+  constexpr std::string_view kBound = "le";
+  BucketLabels text;
+  for (const Label& label : labels) {
+    AppendLabel(label, label.name < kBound ? &text.before : &text.after);
+  }
+  text.before.append(kBound).append("=\"");
+  text.after.back() = '}';
+  text.after += ' ';
+  return text;
+}
+
+void AppendSample(std::string_view name, std::string_view suffix, std::string_view labels,
                   double value, std::string* out) {
-  out->append(name).append(line.suffix);
-  AppendLabels(labels, line.label_name, line.label_value, out);
-  *out += ' ';
+  out->append(name).append(suffix).append(labels);
   AppendNumber(value, out);
   *out += '\n';
 }
@@ -108,22 +119,28 @@ void AppendHistogram(std::string_view name, const std::vector<Label>& labels,
                      const ClientMetric::Histogram& histogram, const Exemplars* exemplars,
                      std::string* out) {
   const auto count = static_cast<double>(histogram.sample_count);
+  const BucketLabels around = BucketLabelsOf(labels);
+  const std::string line = std::string(name) + "_bucket" + around.before;
+  const auto append_bucket = [&](double bound, double value) {
+    *out += line;
+    AppendNumber(bound, out);
+    *out += around.after;
+    AppendNumber(value, out);
+    *out += '\n';
+  };
   bool has_infinity = false;
-  std::string bound;
   size_t bucket_idx = 0;
   for (const auto& bucket : histogram.bucket) {
-    bound.clear();
-    AppendNumber(bucket.upper_bound, &bound);
     has_infinity |= std::isinf(bucket.upper_bound);
-    AppendSample(name, {"_bucket", "le", bound}, labels,
-                 static_cast<double>(bucket.cumulative_count), out);
+    append_bucket(bucket.upper_bound, static_cast<double>(bucket.cumulative_count));
     const auto exemplar = exemplars == nullptr ? std::nullopt : exemplars->Read(bucket_idx);
     if (exemplar) AppendExemplar(*exemplar, out);
     ++bucket_idx;
   }
-  if (!has_infinity) AppendSample(name, {"_bucket", "le", "+Inf"}, labels, count, out);
-  AppendSample(name, {"_count"}, labels, count, out);
-  AppendSample(name, {"_sum"}, labels, histogram.sample_sum, out);
+  if (!has_infinity) append_bucket(std::numeric_limits<double>::infinity(), count);
+  const std::string plain = LabelsText(labels);
+  AppendSample(name, "_count", plain, count, out);
+  AppendSample(name, "_sum", plain, histogram.sample_sum, out);
 }
 
 std::string_view TypeName(MetricType type) {
@@ -180,24 +197,36 @@ void AppendFamily(const prometheus::MetricFamily& family, const FindExemplars* f
   for (const auto& [labels, metric] : children) {
     switch (family.type) {
       case MetricType::Counter:
-        AppendSample(family.name, {""}, labels, metric->counter.value, out);
+        AppendSample(family.name, "", LabelsText(labels), metric->counter.value, out);
         break;
       case MetricType::Gauge:
-        AppendSample(family.name, {""}, labels, metric->gauge.value, out);
+        AppendSample(family.name, "", LabelsText(labels), metric->gauge.value, out);
         break;
       case MetricType::Histogram:
         AppendHistogram(family.name, labels, metric->histogram,
                         is_open_metrics ? (*find_exemplars)(family, *metric) : nullptr, out);
         break;
       case MetricType::Summary:
-        AppendSample(family.name, {"_count"}, labels,
+        AppendSample(family.name, "_count", LabelsText(labels),
                      static_cast<double>(metric->summary.sample_count), out);
-        AppendSample(family.name, {"_sum"}, labels, metric->summary.sample_sum, out);
+        AppendSample(family.name, "_sum", LabelsText(labels), metric->summary.sample_sum, out);
         break;
       default:
-        AppendSample(family.name, {""}, labels, metric->untyped.value, out);
+        AppendSample(family.name, "", LabelsText(labels), metric->untyped.value, out);
     }
   }
+}
+
+// More than it takes, so that nothing is copied while it grows.
+size_t RoomFor(const std::vector<prometheus::MetricFamily>& families) {
+  constexpr size_t kLineBytes = 256;
+  size_t num_lines = 0;
+  for (const auto& family : families) {
+    num_lines += 2;
+    for (const ClientMetric& metric : family.metric)
+      num_lines += metric.histogram.bucket.size() + 3;
+  }
+  return num_lines * kLineBytes;
 }
 
 }  // namespace
@@ -210,7 +239,7 @@ std::string MetricNumber(double value) {
 
 std::string Exposition(const std::vector<prometheus::MetricFamily>& families) {
   std::string text;
-  text.reserve(128 << 10);
+  text.reserve(RoomFor(families));
   for (const auto& family : families) {
     if (!family.metric.empty()) AppendFamily(family, nullptr, &text);
   }
@@ -220,11 +249,12 @@ std::string Exposition(const std::vector<prometheus::MetricFamily>& families) {
 std::string OpenMetricsExposition(const std::vector<prometheus::MetricFamily>& families,
                                   const FindExemplars& find_exemplars) {
   std::string text;
-  text.reserve(128 << 10);
+  text.reserve(RoomFor(families));
   for (const auto& family : families) {
     if (!family.metric.empty()) AppendFamily(family, &find_exemplars, &text);
   }
-  return text + "# EOF\n";
+  text += "# EOF\n";
+  return text;
 }
 
 bool WantsOpenMetrics(std::string_view accept) {
