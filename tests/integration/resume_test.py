@@ -9,6 +9,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from histogram_counts import check_histogram_counts
 from mixed_load import Answer, Load
 from pair import wait_for
 from server import Server
@@ -58,6 +59,7 @@ class Resume(unittest.TestCase):
             tokens = [(*answer.result["tokens"], answer.body.get("n", 1)) for answer in answers if answer.status == 200]
             self.assertEqual(server.total("vllm:prompt_tokens_total"), sum(prompt * n for prompt, _, n in tokens))
             self.assertEqual(server.total("vllm:generation_tokens_total"), sum(output for _, output, _ in tokens))
+            check_histogram_counts(self, server, 0)
             self.check_equal_to_undisturbed(server, answers)
 
 

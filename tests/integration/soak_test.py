@@ -20,6 +20,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
+from histogram_counts import check_histogram_counts
 from pair import LIMIT, Pair, bin_dir, wait_for
 
 NUM_REQUESTS = int(os.environ.get("TANDEM_SOAK_REQUESTS", 5000))
@@ -232,6 +233,10 @@ class Soak(unittest.TestCase):
         for reason in ("stop", "length"):
             self.assertEqual(ended(reason), tally.finishes[reason], reason)
         self.assertEqual(ended("error"), 0)
+        check_histogram_counts(self, server, ended("abort"))
+        # An output is one token: there are no drafts, and no calls whose beginning is known.
+        outputs = [server.total(f"vllm:{name}_seconds_count") for name in ("time_to_first_token", "inter_token_latency")]
+        self.assertEqual(sum(outputs), server.total("vllm:generation_tokens_total"))
         # Aborted requests leave no sample, so the rest is what the responses reported.
         self.assertEqual(server.total("vllm:request_generation_tokens_sum"), tally.output_tokens)
         self.assertEqual(server.total("vllm:request_prompt_tokens_sum"), tally.prompt_tokens)
