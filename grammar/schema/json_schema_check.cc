@@ -17,6 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr int kMaxDepth = 128;
 constexpr size_t kMaxPairs = 1'000'000;  // of a pattern and a name
+constexpr int kMaxLookUps = 200;
 constexpr const char* kLeftOut[] = {
     "not", "if", "dependentRequired", "dependentSchemas", "uniqueItems", "contains"};
 // Of several a library takes the first that a schema has, and leaves out what stands beside it.
@@ -120,8 +121,9 @@ std::string_view BeginningOf(std::string_view regex) {
 // Names of other properties are those of one keyword, and no other keyword is about the same ones:
 // the library would let either describe the value.
 Status CheckNames(const Json& schema, const std::string& path) {
-  const Json properties = schema.value("properties", Json::object());
-  if (schema.contains("propertyNames") && !properties.empty()) {
+  const auto own = schema.find("properties");
+  const size_t num_own = own == schema.end() ? 0 : own->size();
+  if (schema.contains("propertyNames") && num_own > 0) {
     return RefuseTogether("propertyNames", "properties", path);
   }
   if (!schema.contains("patternProperties")) return OkStatus();
@@ -129,12 +131,13 @@ Status CheckNames(const Json& schema, const std::string& path) {
     return RefuseTogether("propertyNames", "patternProperties", path);
   }
   const Json& patterns = schema["patternProperties"];
-  if (patterns.size() * properties.size() > kMaxPairs) {
+  if (patterns.size() * num_own > kMaxPairs) {
     return RefuseTogether("properties", "patternProperties", path);
   }
   for (const auto& [pattern, value] : patterns.items()) {
+    if (num_own == 0) break;
     const std::string_view beginning = BeginningOf(pattern);
-    for (const auto& [name, property] : properties.items()) {
+    for (const auto& [name, property] : own->items()) {
       if (!beginning.empty() && !name.starts_with(beginning)) continue;
       return Refuse(
           "the property " + Json(name).dump() + " beside the pattern " + Json(pattern).dump(), path,
@@ -145,6 +148,20 @@ Status CheckNames(const Json& schema, const std::string& path) {
     const auto others = schema.find(keyword);
     if (others == schema.end()) continue;
     return *others == false ? OkStatus() : RefuseTogether(keyword, "patternProperties", path);
+  }
+  return OkStatus();
+}
+
+// A name that the schema does not list may come twice, and counts once.
+Status CheckCount(const Json& schema, const std::string& path) {
+  const auto least = schema.find("minProperties");
+  if (least == schema.end() || !least->is_number() || *least < 2) return OkStatus();
+  for (const char* keyword :
+       {"patternProperties", "propertyNames", "additionalProperties", "unevaluatedProperties"}) {
+    const auto others = schema.find(keyword);
+    if (others == schema.end() || *others == false) continue;
+    return Refuse("\"minProperties\" above 1 beside " + Quoted(keyword), path,
+                  "which cannot be enforced together");
   }
   return OkStatus();
 }
@@ -194,7 +211,7 @@ class SchemaCheck {
   }
 
   // What a keyword means may depend on those beside it.
-  Status CheckTogether(const Json& schema, const std::string& path, bool has_type) const {
+  Status CheckTogether(const Json& schema, const std::string& path, bool has_type) {
     if (schema.contains("$ref")) return CheckBesideRef(schema, path);
     if (schema.contains("const") || schema.contains("enum")) return CheckValues(schema, path);
     const std::string limit = FirstOf(kLimits, schema), part = FirstOf(kParts, schema);
@@ -210,11 +227,12 @@ class SchemaCheck {
       return Refuse(Quoted(limit) + " without \"type\"", path, "which cannot be enforced");
     }
     RETURN_IF_ERROR(CheckNames(schema, path));
+    RETURN_IF_ERROR(CheckCount(schema, path));
     return CheckRequired(schema, path);
   }
 
   // What stands beside it would be left out. Before draft 2019-09 that is what it means.
-  Status CheckBesideRef(const Json& schema, const std::string& path) const {
+  Status CheckBesideRef(const Json& schema, const std::string& path) {
     const auto dialect = root_.find("$schema");
     if (dialect != root_.end() && dialect->is_string() &&
         dialect->get_ref<const std::string&>().find("/draft-0") != std::string::npos) {
@@ -226,7 +244,8 @@ class SchemaCheck {
     if (beside.empty()) beside = FirstOf(kParts, schema);
     if (beside.empty() && schema.contains("type")) {
       const Json& ref = schema["$ref"];
-      const Json* target = ref.is_string() ? FindTarget(root_, ref.get<std::string>()) : nullptr;
+      const bool may_look = ref.is_string() && num_look_ups_++ < kMaxLookUps;
+      const Json* target = may_look ? FindTarget(root_, ref.get<std::string>()) : nullptr;
       const bool is_same = target != nullptr && target->is_object() &&
                            target->value("type", Json()) == schema["type"];
       if (!is_same) beside = "type";
@@ -262,6 +281,7 @@ class SchemaCheck {
 
   const Json& root_;
   int depth_ = 0;
+  int num_look_ups_ = 0;  // of targets, each linear in the names on its way
 };
 
 }  // namespace

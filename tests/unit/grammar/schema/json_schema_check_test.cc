@@ -40,6 +40,8 @@ TEST_CASE("keywords that would be left out beside others are refused") {
   CHECK_THAT(message(R"({"patternProperties": {"a": {}}, "type": "object",
                          "propertyNames": {"pattern": "b"}})"),
              Contains("\"propertyNames\" beside \"patternProperties\""));
+  CHECK_THAT(message(R"({"type": "object", "minProperties": 2, "additionalProperties": {}})"),
+             Contains("\"minProperties\" above 1 beside \"additionalProperties\""));
   CHECK_THAT(message(R"({"properties": {"a": {}}, "propertyNames": {"pattern": "b"}})"),
              Contains("\"propertyNames\" beside \"properties\""));
   CHECK_THAT(message(R"({"patternProperties": {"a": {}}, "type": "object",
@@ -53,6 +55,8 @@ TEST_CASE("keywords that would be left out beside others are refused") {
         R"({"type": "object", "anyOf": [{"type": "object"}], "description": "d"})",
         R"({"$ref": "#/$defs/a", "title": "t", "$defs": {"a": {"type": "integer"}}})",
         R"({"patternProperties": {"a": {}}, "type": "object", "additionalProperties": false})",
+        R"({"type": "object", "minProperties": 1, "additionalProperties": {}})",
+        R"({"properties": {"a": {}, "b": {}}, "minProperties": 2, "additionalProperties": false})",
         R"({"allOf": [{"type": "object"}], "additionalProperties": true})",
         R"({"propertyNames": {"pattern": "a"}, "type": "object"})",
         R"({"properties": {"a": {}}, "required": ["a"]})"}) {
@@ -124,6 +128,14 @@ TEST_CASE("a schema of any depth is checked or refused") {
   for (int i = 0; i < 100'000; ++i) deep += R"({"items":)";
   deep += "{}" + std::string(100'000, '}');
   CHECK_THAT(CheckJsonSchemaText(deep).message(), Contains("nested deeper"));
+}
+
+TEST_CASE("a schema of many references is checked in bounded time") {
+  std::string many = R"({"$defs": {"a": {"type": "null"})";
+  for (int i = 0; i < 201; ++i) {
+    many += ", \"b" + std::to_string(i) + R"(": {"$ref": "#/$defs/a", "type": "null"})";
+  }
+  CHECK_THAT(CheckJsonSchemaText(many + "}}").message(), Contains("\"type\" beside \"$ref\""));
 }
 
 TEST_CASE("names of properties and values are not keywords") {
