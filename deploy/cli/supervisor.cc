@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -99,6 +100,7 @@ StatusOr<int> Supervisor::Run() {
     for (size_t i = 0; i < pids.size(); ++i) {
       if (fds[i + 4].revents != 0) OnExit(pids[i]);
     }
+    ReapOrphans();
     LookForBeats();
     if (next_ && next_->give_up_at && clock_.Monotonic() >= *next_->give_up_at) {
       next_->give_up_at.reset();
@@ -117,9 +119,11 @@ StatusOr<int> Supervisor::Run() {
 }
 
 Status Supervisor::OpenDescriptors() {
+  ::signal(SIGCHLD, SIG_DFL);  // who ignores it gets no exit status of a child
   sigset_t signals;
   sigemptyset(&signals);
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2}) sigaddset(&signals, signal);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD})
+    sigaddset(&signals, signal);
   sigprocmask(SIG_BLOCK, &signals, nullptr);
   signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
   if (signal_fd_ < 0) return ErrnoError(errno, "signalfd");
@@ -227,7 +231,9 @@ void Supervisor::OnSignal() {
 void Supervisor::OnSignal(int signal, double now) {
   const bool is_end = signal == SIGTERM || signal == SIGINT ||
                       (signal == SIGHUP && had_terminal_ && !HasTerminal());
-  if (signal == SIGUSR2) {
+  if (signal == SIGCHLD) {
+    // Only wakes: members have descriptors of their own, and orphans are looked for in each round.
+  } else if (signal == SIGUSR2) {
     BeginReplacement(true, std::nullopt);
   } else if (!is_end) {
     for (const Member* member : Members()) member->child.Signal(signal);
@@ -300,6 +306,16 @@ void Supervisor::OnReady(Member& member) {
   LOG_INFO << "ready after " << seconds << " s (" << pids << ")";
   if (const Status status = SdNotify("READY=1\nSTATUS=serving"); !status.ok())
     LOG_WARNING << status.message();
+}
+
+// As the first process of a container we get the children of a member that was killed.
+void Supervisor::ReapOrphans() {
+  siginfo_t info{};
+  while (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid != 0) {
+    // A member that has ended meanwhile is the next round's, and so are those after it.
+    if (MemberOf(info.si_pid) != nullptr || waitpid(info.si_pid, nullptr, 0) < 0) return;
+    info = {};
+  }
 }
 
 void Supervisor::OnExit(pid_t pid) {

@@ -17,6 +17,8 @@
 //   engine core has not been let go twice hang_s later. Several engine cores are replaced one after
 //   another, each once the one before has ended; where one cannot be, it and those after it stay.
 // - SIGHUP and SIGUSR1 are passed on to all; but SIGHUP from a terminal that was closed is an end.
+// - Orphans: the first process of a container becomes the parent of what a killed process has
+//   started, and reaps it.
 // - Readiness: all report to a socket of ours as they would to systemd; the frontend's READY=1 is
 //   passed on, without a frontend the last engine core's.
 // Thread: one; nothing else runs in this process. Owns: the folder of its sockets.
@@ -104,6 +106,7 @@ class Supervisor {
   void OnNotice(Member& member, std::string_view line);
   void OnReady(Member& member);
   void LookForBeats();
+  void ReapOrphans();
   void OnExit(pid_t pid);
   void OnExit(Member& member);
   void PlanRestart(Member& member);

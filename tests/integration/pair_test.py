@@ -286,6 +286,29 @@ class Lives(unittest.TestCase):
             self.assertFalse(any(map(is_alive, left)))
 
 
+class FirstProcess(Pair):
+    """As the first process of a container it is the parent of processes that have lost theirs."""
+
+    def command_line(self, *words):
+        pr_set_child_subreaper = 36
+        become = f"import ctypes, os, sys; ctypes.CDLL(None).prctl({pr_set_child_subreaper}, 1); os.execv(sys.argv[1], sys.argv[1:])"
+        return [sys.executable, "-c", become, *super().command_line(*words)]
+
+
+class InContainer(unittest.TestCase):
+    @unittest.skipUnless((pair.bin_dir() / "tandem-grammar").exists(), "there are no grammars")
+    def test_what_a_killed_engine_leaves_is_reaped(self):
+        with FirstProcess("--served-model-name", NAME) as server:
+            status, body = server.post("/v1/completions", {"model": NAME, "prompt": "a", "max_tokens": 4,
+                                                           "structured_outputs": {"choice": ["yes", "no"]}})
+            self.assertEqual(status, 200, body)
+            engine = server.pid_of("tandem-engine-core")
+            helper = wait_for(lambda: pair.children(engine).get("tandem-grammar"), "the engine's helper runs")
+            os.kill(engine, signal.SIGKILL)
+            wait_for(lambda: not pathlib.Path(f"/proc/{helper}").exists(), "the helper is no zombie")
+            wait_for(lambda: server.total("tandem:engine_restarts_total") == 1, "the engine is back")
+
+
 class Starts(unittest.TestCase):
     """A pair that cannot start logs why and exits with a non-zero status."""
 
