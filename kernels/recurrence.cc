@@ -145,9 +145,88 @@ void ConvolveRun(const Tensor& out, const Tensor& x, const ConvOptions& options,
   }
 }
 
+// What a token does to a state and reads from it. These loops are most of a run, so they are
+// compiled for wider registers too. Elements of a row are apart from each other and nothing is
+// contracted: the bits are the same in each.
+#define TANDEM_INLINE inline __attribute__((always_inline))
+
+template <class Token>
+using TokenLoop = void (*)(const Token& token);
+
+template <class Token>
+TokenLoop<Token> Widest(TokenLoop<Token> plain, TokenLoop<Token> avx2, TokenLoop<Token> avx512) {
+  if (__builtin_cpu_supports("avx512f")) return avx512;
+  return __builtin_cpu_supports("avx2") ? avx2 : plain;
+}
+
+struct DeltaToken {
+  float* state;        // [key_dim, value_dim]
+  const float *q, *k;  // [key_dim]
+  const float* kept;   // [key_dim], or of all rows: kept_stride 0
+  const float* v;      // [value_dim], as the next two
+  float *seen, *sums;  // scratch; the output
+  int64_t key_dim, value_dim, kept_stride;
+  float beta;
+};
+
+TANDEM_INLINE void DeltaLoop(const DeltaToken& token) {
+  const int64_t size = token.value_dim;
+  float* __restrict seen = token.seen;
+  float* __restrict sums = token.sums;
+  std::fill_n(seen, size, 0.0f);
+  for (int64_t i = 0; i < token.key_dim; ++i) {
+    float* __restrict row = token.state + i * size;
+    const float kept = token.kept[i * token.kept_stride], key = token.k[i];
+    for (int64_t j = 0; j < size; ++j) {
+      row[j] *= kept;
+      seen[j] += row[j] * key;
+    }
+  }
+  for (int64_t j = 0; j < size; ++j) seen[j] = token.beta * (token.v[j] - seen[j]);
+  std::fill_n(sums, size, 0.0f);
+  for (int64_t i = 0; i < token.key_dim; ++i) {
+    float* __restrict row = token.state + i * size;
+    const float key = token.k[i], query = token.q[i];
+    for (int64_t j = 0; j < size; ++j) {
+      row[j] += key * seen[j];
+      sums[j] += row[j] * query;
+    }
+  }
+}
+void DeltaLoopPlain(const DeltaToken& token) { DeltaLoop(token); }
+__attribute__((target("avx2"))) void DeltaLoopAvx2(const DeltaToken& token) { DeltaLoop(token); }
+__attribute__((target("avx512f"))) void DeltaLoopAvx512(const DeltaToken& token) {
+  DeltaLoop(token);
+}
+
+struct ScanToken {
+  float* state;            // [num_states, dim]
+  const float *x, *b, *c;  // [dim], [num_states], [num_states]
+  float* sums;             // [dim], the output; starts as what is skipped
+  int64_t num_states, dim;
+  float step, kept;
+};
+
+TANDEM_INLINE void ScanLoop(const ScanToken& token) {
+  const float* __restrict x = token.x;
+  float* __restrict sums = token.sums;
+  for (int64_t n = 0; n < token.num_states; ++n) {
+    float* __restrict row = token.state + n * token.dim;
+    const float in = token.step * token.b[n], out = token.c[n];
+    for (int64_t p = 0; p < token.dim; ++p) {
+      row[p] = row[p] * token.kept + in * x[p];
+      sums[p] += row[p] * out;
+    }
+  }
+}
+void ScanLoopPlain(const ScanToken& token) { ScanLoop(token); }
+__attribute__((target("avx2"))) void ScanLoopAvx2(const ScanToken& token) { ScanLoop(token); }
+__attribute__((target("avx512f"))) void ScanLoopAvx512(const ScanToken& token) { ScanLoop(token); }
+
 // The head's state is S [key_dim, value_dim].
 void DeltaRun(const Tensor& out, const Tensor& qkv, const Tensor& gates,
               const DeltaOptions& options, const StateRun& all_heads, int64_t value_head) {
+  static const auto loop = Widest<DeltaToken>(DeltaLoopPlain, DeltaLoopAvx2, DeltaLoopAvx512);
   const int64_t key_dim = options.key_dim, value_dim = options.value_dim;
   const int64_t key_head = value_head / (options.num_value_heads / options.num_key_heads);
   const int64_t keys = options.num_key_heads * key_dim, size = key_dim * value_dim;
@@ -177,23 +256,17 @@ void DeltaRun(const Tensor& out, const Tensor& qkv, const Tensor& gates,
       for (int64_t i = 0; i < num_decays; ++i) {
         kept[i] = std::exp(decay * Softplus(kept[i] + dt_bias[i]));
       }
-      std::fill_n(seen, value_dim, 0.0f);
-      for (int64_t i = 0; i < key_dim; ++i) {
-        float* row = state + i * value_dim;
-        for (int64_t j = 0; j < value_dim; ++j) {
-          row[j] *= kept[i * stride];
-          seen[j] += row[j] * k[i];
-        }
-      }
-      for (int64_t j = 0; j < value_dim; ++j) seen[j] = beta * (v[j] - seen[j]);
-      std::fill_n(sums, value_dim, 0.0f);
-      for (int64_t i = 0; i < key_dim; ++i) {
-        float* row = state + i * value_dim;
-        for (int64_t j = 0; j < value_dim; ++j) {
-          row[j] += k[i] * seen[j];
-          sums[j] += row[j] * q[i];
-        }
-      }
+      loop({.state = state,
+            .q = q,
+            .k = k,
+            .kept = kept,
+            .v = v,
+            .seen = seen,
+            .sums = sums,
+            .key_dim = key_dim,
+            .value_dim = value_dim,
+            .kept_stride = stride,
+            .beta = beta});
       StoreRow(out, t, value_head * value_dim, value_dim, sums);
     }
   });
@@ -202,6 +275,7 @@ void DeltaRun(const Tensor& out, const Tensor& qkv, const Tensor& gates,
 // The head's state is S^T [state_dim, head_dim].
 void ScanRun(const Tensor& out, const Tensor& xbc, const Tensor& dt, const ScanOptions& options,
              const StateRun& all_heads, int64_t head) {
+  static const auto loop = Widest<ScanToken>(ScanLoopPlain, ScanLoopAvx2, ScanLoopAvx512);
   const int64_t dim = options.head_dim, num_states = options.state_dim;
   const int64_t inner = options.num_heads * dim, size = dim * num_states;
   const int64_t group = head * options.num_groups / options.num_heads;
@@ -224,14 +298,15 @@ void ScanRun(const Tensor& out, const Tensor& xbc, const Tensor& dt, const ScanO
                         options.dt_max);
       const float kept = std::exp(decay * step);
       for (int64_t p = 0; p < dim; ++p) sums[p] = skip * x[p];
-      for (int64_t n = 0; n < num_states; ++n) {
-        float* row = state + n * dim;
-        const float in = step * b[n];
-        for (int64_t p = 0; p < dim; ++p) {
-          row[p] = row[p] * kept + in * x[p];
-          sums[p] += row[p] * c[n];
-        }
-      }
+      loop({.state = state,
+            .x = x,
+            .b = b,
+            .c = c,
+            .sums = sums,
+            .num_states = num_states,
+            .dim = dim,
+            .step = step,
+            .kept = kept});
       StoreRow(out, t, head * dim, dim, sums);
     }
   });
