@@ -21,24 +21,25 @@ void StoreRow(const Tensor& out, int64_t row, int64_t first, int64_t count, floa
   ConvertTensor(out.Rows(row, 1).Columns(first, count), Tensor(from, DType::kF32, {1, count}));
 }
 
+float* RoomFor(int64_t size, std::vector<float>* room) {
+  if (std::ssize(*room) < size) room->resize(static_cast<size_t>(size));
+  return room->data();
+}
 // The thread's, until its next call.
 float* Scratch(int64_t size) {
   thread_local std::vector<float> room;
-  if (std::ssize(room) < size) room.resize(static_cast<size_t>(size));
-  return room.data();
+  return RoomFor(size, &room);
+}
+// The same beside it: of a state that drafts go on from.
+float* DraftState(int64_t size) {
+  thread_local std::vector<float> room;
+  return RoomFor(size, &room);
 }
 
 float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
 float Silu(float x) { return x / (1 + std::exp(-x)); }
 // Above 20 it is x to the last bit.
 float Softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
-
-// The same beside it: of a state that drafts go on from.
-float* DraftState(int64_t size) {
-  thread_local std::vector<float> room;
-  if (std::ssize(room) < size) room.resize(static_cast<size_t>(size));
-  return room.data();
-}
 
 // Calls f(begin, end, state) for the tokens [begin, end) of the run in each block, whose state is
 // at `state` as it was before them, and where f leaves it as it is after them; and once for its
@@ -148,8 +149,6 @@ void ConvolveRun(const Tensor& out, const Tensor& x, const ConvOptions& options,
 // What a token does to a state and reads from it. These loops are most of a run, so they are
 // compiled for wider registers too. Elements of a row are apart from each other and nothing is
 // contracted: the bits are the same in each.
-#define TANDEM_INLINE inline __attribute__((always_inline))
-
 template <class Token>
 using TokenLoop = void (*)(const Token& token);
 
@@ -169,7 +168,7 @@ struct DeltaToken {
   float beta;
 };
 
-TANDEM_INLINE void DeltaLoop(const DeltaToken& token) {
+inline __attribute__((always_inline)) void DeltaLoop(const DeltaToken& token) {
   const int64_t size = token.value_dim;
   float* __restrict seen = token.seen;
   float* __restrict sums = token.sums;
@@ -207,7 +206,7 @@ struct ScanToken {
   float step, kept;
 };
 
-TANDEM_INLINE void ScanLoop(const ScanToken& token) {
+inline __attribute__((always_inline)) void ScanLoop(const ScanToken& token) {
   const float* __restrict x = token.x;
   float* __restrict sums = token.sums;
   for (int64_t n = 0; n < token.num_states; ++n) {
