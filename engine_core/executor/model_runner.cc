@@ -97,10 +97,9 @@ Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel dra
     ASSIGN_OR_RETURN(drafter, MedusaDrafter::Create(backend_.get(), std::move(draft),
                                                     options.kv_format, &batch_));
   }
-  const bool has_states = kv_spec_.num_with_state(kv_spec_.num_layers) > 0;
   drafts_.emplace(
       options.speculation, &batch_, std::move(drafter),
-      has_states ? ModelLimitsOf(limits_).max_drafts : int64_t{limits_.max_num_batched_tokens},
+      has_states() ? ModelLimitsOf(limits_).max_drafts : int64_t{limits_.max_num_batched_tokens},
       options.process_seed);
   taken_.layout.Reserve(limits_.max_num_seqs);
   return OkStatus();
@@ -426,7 +425,7 @@ void ModelRunner::FinishStep(StepInFlight* step) {
 }
 
 void ModelRunner::TakeInDrafts(const StepInFlight& step) {
-  if (step.layout.num_drafts.empty() || kv_spec_.num_with_state(kv_spec_.num_layers) == 0) return;
+  if (step.layout.num_drafts.empty() || !has_states()) return;
   StepLayout& taken = taken_.layout;
   taken.Begin();
   int32_t draft = 0;  // of the step

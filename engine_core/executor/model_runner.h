@@ -160,7 +160,9 @@ class ModelRunner final : public Executor {
   Status RunPooled();
   // From a step's logits to its result; as the last stage, from the hidden states.
   void FinishStep(StepInFlight* step);
-  // The states of recurrent layers take in the drafts of a step that were accepted.
+  // Whether a layer keeps a state, as recurrent ones do.
+  bool has_states() const { return kv_spec_.num_with_state(kv_spec_.num_layers) > 0; }
+  // States take in the drafts of a step that were accepted.
   void TakeInDrafts(const StepInFlight& step);
   void FinishAll();
   Status ReleaseWeights(bool rereads);
