@@ -6,7 +6,6 @@ import json
 import os
 import pathlib
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,14 +13,9 @@ import unittest
 import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import MODEL, Pair, bin_dir, wait_for  # noqa: E402
+from pair import MODEL, Pair, bin_dir, free_port, wait_for  # noqa: E402
 
 TANDEM = str(bin_dir() / "tandem")
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as s:
-        return s.getsockname()[1]
 
 
 def run(*args, **more):

@@ -5,7 +5,6 @@ import json
 import pathlib
 import shutil
 import signal
-import socket
 import struct
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import zlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import odd_server
 from odd_server import OddServer
-from pair import LIMIT, MODEL, Pair, bin_dir, children, is_alive, wait_for
+from pair import LIMIT, MODEL, Pair, bin_dir, children, free_port, is_alive, wait_for
 
 
 class Run:
@@ -93,9 +92,7 @@ class OddServers(unittest.TestCase):
         with OddServer(default=odd_server.error_500) as server:
             run = serve(server, "--num-prompts", 3)
         self.assertEqual((run.code, run.json["failed"]), (1, 3))
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        run = Run("serve", "--port", port, "--model", "m", "--skip-tokenizer-init", "--num-prompts", 2)
+        run = Run("serve", "--port", free_port(), "--model", "m", "--skip-tokenizer-init", "--num-prompts", 2)
         self.assertEqual(run.code, 1)
         self.assertIn("refused", run.err)
 

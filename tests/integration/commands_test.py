@@ -18,9 +18,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import pair
 from documents_test import DOCUMENTS, SHELLS, blocks, logical_lines
-from pair import LIMIT, MODEL, ROOT, Pair
+from pair import LIMIT, MODEL, ROOT, Pair, free_port
 from peft_adapter import write_adapter
-from replicas_test import free_port
 
 # What runs elsewhere: how its line begins, and where that is.
 ELSEWHERE = {

@@ -6,7 +6,6 @@ import math
 import pathlib
 import re
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,7 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
-from pair import LIMIT, ROOT, Pair, wait_for
+from pair import LIMIT, ROOT, Pair, free_port, wait_for
 
 if not shutil.which("prometheus") or not shutil.which("promtool"):
     pair.skip("prometheus is not installed (deploy/install_dependencies.sh --tests installs it)")
@@ -48,9 +47,7 @@ def recorded():
 class Prometheus:
     def __init__(self, target):
         self.folder = tempfile.TemporaryDirectory(prefix="tandem-prometheus-")
-        with socket.socket() as probe:  # Prometheus cannot report a port of its own choice
-            probe.bind(("127.0.0.1", 0))
-            self.address = f"127.0.0.1:{probe.getsockname()[1]}"
+        self.address = f"127.0.0.1:{free_port()}"  # Prometheus cannot report a port of its own choice
         config = pathlib.Path(self.folder.name, "prometheus.yml")
         config.write_text("global: {scrape_interval: 1s, evaluation_interval: 1s}\n"
                           f"rule_files: ['{RULES}/rules.yml', '{RULES}/alerts.yml']\n"

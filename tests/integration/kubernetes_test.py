@@ -15,8 +15,8 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
-from pair import ROOT, Pair
-from replicas_test import free_port, make_keys
+from pair import ROOT, Pair, free_port
+from replicas_test import make_keys
 
 try:
     import yaml

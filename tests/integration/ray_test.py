@@ -16,8 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
-from pair import MODEL, ROOT, bin_dir, is_alive, wait_for
-from replicas_test import free_port
+from pair import MODEL, ROOT, bin_dir, free_port, is_alive, wait_for
 
 PYTHON = pathlib.Path(os.environ.get("TANDEM_RAY") or ROOT / "build" / "ray" / "bin" / "python3")
 if not PYTHON.exists():

@@ -20,7 +20,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from mixed_load import NUM_STREAMS, Answer, Load
-from pair import LIMIT, MODEL, Pair, bin_dir, is_alive, wait_for
+from pair import LIMIT, MODEL, Pair, bin_dir, free_port, is_alive, wait_for
 from server import Server
 
 NUM_RELOADS = int(os.environ.get("TANDEM_RELOADS", "20"))
@@ -505,8 +505,7 @@ class ByHand(unittest.TestCase):
             self.assertEqual(server.ask("POST", "/v1/completions", SHORT)[0], 200)
 
     def test_engines_over_tcp_stay_with_their_frontend(self):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = free_port()
 
         class OverTcp(Server):
             def run(self, program, *flags):

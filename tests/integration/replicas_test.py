@@ -20,7 +20,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from mixed_load import Answer, Load
-from pair import LIMIT, MODEL, Pair, bin_dir, wait_for
+from pair import LIMIT, MODEL, Pair, bin_dir, free_port, wait_for
 from speculation_test import STORY, text_of
 from two_hosts import PairIn, other_host
 
@@ -48,11 +48,6 @@ def engines_of(server):
 def served(server):
     """Finished requests of each engine, by its label."""
     return {rank: server.total("vllm:request_success_total", engine=str(rank)) for rank in (0, 1)}
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 class Replicas(unittest.TestCase):
@@ -132,7 +127,7 @@ class Swaps(unittest.TestCase):
                 self.assertIn(b"--max-num-seqs\x0064", pathlib.Path(f"/proc/{after[rank]}/cmdline").read_bytes())
 
     def test_one_that_cannot_be_replaced_stays_and_the_command_says_what_was_done(self):
-        with Pair(*TWO) as server, socket.create_server(("127.0.0.1", 0)) as taken:
+        with Pair(*TWO) as server, socket.create_server(("127.0.0.1", free_port())) as taken:
             before = engines_of(server)
             swap = server.command("swap", "--model", "/nonexistent")
             self.assertEqual(swap.returncode, 3, swap.stderr)

@@ -8,7 +8,6 @@ import random
 import resource
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from mixed_load import Answer, Load
-from pair import LIMIT, MODEL, Pair, is_alive, wait_for
+from pair import LIMIT, MODEL, Pair, free_port, is_alive, wait_for
 
 NUM_SWAPS = int(os.environ.get("TANDEM_SWAPS", "20"))
 FLAGS = ("--served-model-name", "m", "--kv-cache-memory-bytes", "32M")
@@ -35,11 +34,6 @@ def engines(pair):
 
 def words_of(pid):
     return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-
-
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return taken.getsockname()[1]
 
 
 class UnderLoad(unittest.TestCase):

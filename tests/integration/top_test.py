@@ -19,7 +19,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
-from pair import LIMIT, Pair, wait_for
+from pair import LIMIT, Pair, free_port, wait_for
 
 KEY = "k3y"
 STATE = {"version": "9", "model": "far", "uptime_s": 3, "num_requests": 0, "engines": [], "requests": []}
@@ -210,10 +210,7 @@ class Servers(unittest.TestCase):
         self.assertEqual(top("--help").returncode, 0)
 
     def test_a_server_that_is_gone_is_awaited(self):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            url = f"http://127.0.0.1:{free.getsockname()[1]}"
-        screen = Screen("--url", url)
+        screen = Screen("--url", f"http://127.0.0.1:{free_port()}")
         try:
             wait_for(lambda: screen.shows("trying again"), "the problem")
         finally:

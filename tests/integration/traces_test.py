@@ -16,7 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
-from pair import LIMIT, MODEL, bin_dir, wait_for
+from pair import LIMIT, MODEL, bin_dir, free_port, wait_for
 from server import Server
 
 try:
@@ -40,12 +40,6 @@ def server_for(collector, *flags, **environment):
 
 def complete(server, body=BODY, **headers):
     return server.ask("POST", "/v1/completions", body, **headers)
-
-
-def closed_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def begin_stream(server, body=LONG, **headers):
@@ -224,7 +218,7 @@ class Collectors(unittest.TestCase):
         self.assertEqual(server.frontend.wait(LIMIT), 0)
 
     def test_one_that_is_gone(self):
-        url = f"http://127.0.0.1:{closed_port()}/v1/traces"
+        url = f"http://127.0.0.1:{free_port()}/v1/traces"
         with Server("--otlp-traces-endpoint", url, environment={**QUICK, "OTEL_BSP_MAX_QUEUE_SIZE": "10"}) as server:
             wait_for(lambda: f"the collector at {url} takes no spans: Connection refused" in server.log_text(), "it says so")
             for _ in range(4):

@@ -15,10 +15,8 @@ import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 import pair
-from pair import ROOT, Pair, wait_for
-from replicas_test import free_port
+from pair import ROOT, Pair, free_port, wait_for
 
 PYTHON = pathlib.Path(os.environ.get("TANDEM_ROUTERS") or ROOT / "build" / "routers") / "dynamo/bin/python"
 BLOCK = 32

@@ -18,8 +18,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "integration"))
 import pair
-from pair import MODEL, ROOT, Pair, wait_for
-from replicas_test import free_port
+from pair import MODEL, ROOT, Pair, free_port, wait_for
 
 PROGRAM = pathlib.Path(os.environ.get("TANDEM_VLLM") or ROOT / "build" / "interop" / "vllm" / "bin" / "vllm")
 if not os.access(PROGRAM, os.X_OK):

@@ -3,12 +3,11 @@ import base64
 import json
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import urllib.request
 
-from pair import LIMIT, skip, wait_for
+from pair import LIMIT, free_port, skip, wait_for
 
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 
@@ -25,9 +24,7 @@ class Browser:
 
     def __init__(self, dark=False, width=1280, height=1700):
         self.folder = tempfile.TemporaryDirectory()
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = free_port()
         environment = dict(os.environ, HOME=self.folder.name)
         self.driver = subprocess.Popen(["chromedriver", f"--port={self.port}"], stdout=subprocess.DEVNULL,
                                        stderr=subprocess.DEVNULL, env=environment)

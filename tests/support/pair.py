@@ -3,10 +3,12 @@
 Readiness comes the way systemd gets it: READY=1 on NOTIFY_SOCKET. Nothing here sleeps for a fixed
 time; `wait_for` checks again until a condition holds or a generous limit has passed.
 """
+import contextlib
 import http.client
 import json
 import os
 import pathlib
+import random
 import signal
 import socket
 import subprocess
@@ -42,6 +44,16 @@ def wait_for(condition, what, limit=LIMIT):
         if time.monotonic() > deadline:
             raise AssertionError(f"{what}: not within {limit} s")
         pause.wait(0.01)
+
+
+def free_port():
+    """A port that is free and stays so: below those that the kernel gives to connections and to `--port 0`, which other
+    tests open all the time."""
+    low = int(pathlib.Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.SystemRandom().randrange(10000, max(low, 20000))
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def children(pid):

@@ -22,8 +22,8 @@ def ip(*words):
 
 def other_host(test):
     """(its namespace, this host's address, its address), until the test ends; skips it where there can be none."""
-    namespace, net = f"tandem-{os.getpid()}", os.getpid() % 250 + 1
-    here, there = f"10.231.{net}.1", f"10.231.{net}.2"
+    namespace, net = f"tandem-{os.getpid()}", os.getpid() % (1 << 15)  # of the range for tests between networks
+    here, there = (f"198.{18 + (net >> 14)}.{net >> 6 & 255}.{(net & 63) * 4 + i}" for i in (1, 2))
     inside, outside = f"tdm{os.getpid() % 100000}i", f"tdm{os.getpid() % 100000}o"
     try:
         ip("netns", "add", namespace)
