@@ -159,9 +159,7 @@ class Requests(unittest.TestCase):
     def test_a_recording_with_a_sleep_is_replayed(self):
         server = self.server
         text_of(server, STREAM, at_20=lambda: (server.call("/sleep?level=1&mode=keep"), server.call("/wake_up")))
-        os.kill(server.pid_of("tandem-engine-core"), signal.SIGUSR1)
-        folder = pathlib.Path(server.folder.name) / "state" / "tandem"
-        file = wait_for(lambda: next(folder.glob("*.flight"), None), "the recording is written")
+        file = server.write_recording(server.pid_of("tandem-engine-core"))
         replay = subprocess.run([bin_dir() / "tandem-engine-core", "--replay", file], capture_output=True, text=True,
                                 timeout=LIMIT)
         self.assertEqual(replay.returncode, 0, replay.stdout)

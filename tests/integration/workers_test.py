@@ -139,9 +139,7 @@ class Processes(unittest.TestCase):
 
     def test_a_recording_is_replayed_by_one_process(self):
         self.assertTrue(text_of(self.server, STREAM))
-        os.kill(self.engine, signal.SIGUSR1)
-        folder = pathlib.Path(self.server.folder.name) / "state" / "tandem"
-        file = wait_for(lambda: next(folder.glob("*.flight"), None), "the recording is written")
+        file = self.server.write_recording(self.engine)
         replay = subprocess.run([bin_dir() / "tandem-engine-core", "--replay", file], capture_output=True, text=True,
                                 timeout=LIMIT)
         self.assertEqual(replay.returncode, 0, replay.stdout)

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import signal
 import socket
 import subprocess
@@ -124,6 +125,11 @@ class Pair:
     @property
     def log(self):
         return self.log_path.read_text(errors="replace")
+
+    def write_recording(self, engine):
+        """The file that an engine core's flight recorder writes; the log names it when it is whole."""
+        os.kill(engine, signal.SIGUSR1)
+        return wait_for(lambda: re.search(r"\[flight recorder\] written to (\S+)", self.log), "the recording is written")[1]
 
     def wait_for_log(self, words):
         """Lines are written by threads of their own, so an answer may come before its line."""
