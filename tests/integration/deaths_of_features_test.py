@@ -16,7 +16,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import mixed_load
 from images_test import data_url, part, png, user
 from mixed_load import Answer
-from pair import LIMIT, MODEL, ROOT, Pair, wait_for
+from pair import LIMIT, MODEL, ROOT, Pair, child_processes, wait_for
 from peft_adapter import write_adapter
 from prompt_embeds_test import encoded
 
@@ -74,16 +74,7 @@ def request_with_an_image(dice):
 
 def engines_of(server):
     """The process ids of all engine cores."""
-    found = []
-    for task in pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/children"):
-        for pid in task.read_text().split():
-            try:
-                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if words[0].endswith(b"tandem-engine-core"):
-                found.append(int(pid))
-    return sorted(found)
+    return sorted(pid for pid, words in child_processes(server.process.pid).items() if words[0].endswith("tandem-engine-core"))
 
 
 class Deaths(unittest.TestCase):

@@ -20,7 +20,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from mixed_load import NUM_STREAMS, Answer, Load
-from pair import LIMIT, MODEL, Pair, bin_dir, free_port, is_alive, wait_for
+from pair import LIMIT, MODEL, Pair, bin_dir, child_processes, free_port, is_alive, wait_for
 from server import Server
 
 NUM_RELOADS = int(os.environ.get("TANDEM_RELOADS", "20"))
@@ -288,12 +288,7 @@ class Together(unittest.TestCase):
 
 def frontends(pair):
     """The process ids of all frontends."""
-    found = set()
-    for path in pathlib.Path(f"/proc/{pair.process.pid}/task").glob("*/children"):
-        for pid in path.read_text().split():
-            if b"tandem-frontend" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]:
-                found.add(int(pid))
-    return found
+    return {pid for pid, words in child_processes(pair.process.pid).items() if "tandem-frontend" in words[0]}
 
 
 class Command(unittest.TestCase):

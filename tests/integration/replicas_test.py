@@ -20,7 +20,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from mixed_load import Answer, Load
-from pair import LIMIT, MODEL, Pair, bin_dir, free_port, wait_for
+from pair import LIMIT, MODEL, Pair, bin_dir, child_processes, free_port, wait_for
 from speculation_test import STORY, text_of
 from two_hosts import PairIn, other_host
 
@@ -33,15 +33,10 @@ STREAM = {"prompt": STORY, "max_tokens": 300, "temperature": 0.6, "seed": 5, "ig
 def engines_of(server):
     """{rank: pid} of the engine cores of a `tandem serve`."""
     found = {}
-    for task in pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/children"):
-        for pid in map(int, task.read_text().split()):
-            try:
-                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
-            except OSError:
-                continue
-            ranks = [word.split("=")[1] for word in words if word.startswith("--data-parallel-rank=")]
-            if ranks and words[0].endswith("tandem-engine-core"):
-                found[int(ranks[-1])] = pid
+    for pid, words in child_processes(server.process.pid).items():
+        ranks = [word.split("=")[1] for word in words if word.startswith("--data-parallel-rank=")]
+        if ranks and words[0].endswith("tandem-engine-core"):
+            found[int(ranks[-1])] = pid
     return found
 
 

@@ -16,7 +16,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from mixed_load import Answer, Load
-from pair import LIMIT, MODEL, Pair, free_port, is_alive, wait_for
+from pair import LIMIT, MODEL, Pair, child_processes, free_port, is_alive, wait_for
 
 NUM_SWAPS = int(os.environ.get("TANDEM_SWAPS", "20"))
 FLAGS = ("--served-model-name", "m", "--kv-cache-memory-bytes", "32M")
@@ -24,16 +24,7 @@ FLAGS = ("--served-model-name", "m", "--kv-cache-memory-bytes", "32M")
 
 def engines(pair):
     """The process ids of all engine cores."""
-    found = set()
-    for path in pathlib.Path(f"/proc/{pair.process.pid}/task").glob("*/children"):
-        for pid in path.read_text().split():
-            if "tandem-engine-core" in words_of(pid)[0]:
-                found.add(int(pid))
-    return found
-
-
-def words_of(pid):
-    return pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().decode().split("\0")
+    return {pid for pid, words in child_processes(pair.process.pid).items() if "tandem-engine-core" in words[0]}
 
 
 class UnderLoad(unittest.TestCase):
@@ -131,7 +122,7 @@ class Command(unittest.TestCase):
             self.assertIn("--trust-remote-code has no effect: ", swapped.stderr)
             os.kill(pair.pid_of("tandem-engine-core"), signal.SIGKILL)
             wait_for(lambda: pair.total("tandem:engine_restarts_total") == 1, "it is started again")
-            words = words_of(pair.pid_of("tandem-engine-core"))
+            words = child_processes(pair.process.pid)[pair.pid_of("tandem-engine-core")]
             for flag in (["--model", f"{folder}/weights"], ["--max-num-seqs=3"], ["--max-model-len", "128"],
                          ['--speculative-config={"method":"ngram","num_speculative_tokens":2}'],
                          ["--kv-cache-memory-bytes", "32M"]):

@@ -15,7 +15,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, Pair, bin_dir, is_alive, wait_for
+from pair import LIMIT, Pair, bin_dir, child_processes, is_alive, wait_for
 from peft_adapter import matrix_shapes, write_adapter
 from speculation_test import HEADS, STORY, bodies, choices, text_of
 
@@ -25,13 +25,8 @@ STREAM = {"prompt": STORY, "max_tokens": 300, "temperature": 0.6, "seed": 5, "ig
 
 def workers_of(engine):
     """{command name: pid} of an engine core's children that are workers."""
-    found = {}
-    for task in pathlib.Path(f"/proc/{engine}/task").glob("*/children"):
-        for pid in map(int, task.read_text().split()):
-            words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            if any(word.startswith(b"--worker-rank=") for word in words):
-                found[pathlib.Path(f"/proc/{pid}/comm").read_text().strip()] = pid
-    return found
+    return {pathlib.Path(f"/proc/{pid}/comm").read_text().strip(): pid for pid, words in child_processes(engine).items()
+            if any(word.startswith("--worker-rank=") for word in words)}
 
 
 class Responses(unittest.TestCase):

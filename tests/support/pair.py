@@ -57,17 +57,20 @@ def free_port():
             return port
 
 
-def children(pid):
-    """Direct children of a process: {command name: pid}."""
+def child_processes(pid):
+    """Direct children of a process: {pid: the words of its command line}."""
     found = {}
     for task in pathlib.Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
-            try:
-                argv0 = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0].decode()
-                found[os.path.basename(argv0)] = int(child)
-            except OSError:
-                pass
+        with contextlib.suppress(OSError):  # the thread has ended meanwhile
+            for child in task.read_text().split():
+                with contextlib.suppress(OSError):  # and so may a child
+                    found[int(child)] = pathlib.Path(f"/proc/{child}/cmdline").read_bytes().decode().split("\0")
     return found
+
+
+def children(pid):
+    """Direct children of a process: {command name: pid}."""
+    return {os.path.basename(words[0]): child for child, words in child_processes(pid).items()}
 
 
 def is_alive(pid):
