@@ -56,7 +56,7 @@ class Devices(unittest.TestCase):
         whole = text_of(server, stream)
         worker = workers_of(engine)["tandem-TP1"]
         self.assertEqual(text_of(server, stream, at_20=lambda: os.kill(worker, signal.SIGKILL)), whole)
-        line = re.search(r"FATAL .*the model has lost a rank: (.*)", server.log)
+        line = wait_for(lambda: re.search(r"FATAL .*the model has lost a rank: (.*)", server.log), "the log has the reason")
         self.assertRegex(line[1], r"rank 1 \(TP1, pid \d+\) was killed by signal 9 .*, in step \d+")
         self.assertNotEqual(server.pid_of("tandem-engine-core"), engine)
 

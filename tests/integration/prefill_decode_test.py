@@ -107,8 +107,9 @@ class Roles(unittest.TestCase):
         response = complete(server, {"prompt": prompt_of(30), "max_tokens": 1, "temperature": 0})
         self.assertEqual(response["usage"]["prompt_tokens_details"]["cached_tokens"], 288)
         wait_for(lambda: count(server, "vllm:kv_cache_usage_perc", PREFILL) == 0, "the leases have ended")
-        finished = [line for line in server.log.splitlines() if "request finished" in line]
-        self.assertEqual(len(finished), server.total("vllm:request_success_total"))
+        num_ended = server.total("vllm:request_success_total")
+        wait_for(lambda: server.log.count("request finished") >= num_ended, "a line for each request")
+        self.assertEqual(server.log.count("request finished"), num_ended)
 
     def test_one_that_its_client_left_ends_where_it_is(self):
         for tokens in (0, 5):

@@ -113,7 +113,7 @@ class Processes(unittest.TestCase):
         whole = text_of(self.server, STREAM)
         worker = workers_of(self.engine)["tandem-PP0_TP1"]
         self.assertEqual(text_of(self.server, STREAM, at_20=lambda: os.kill(worker, signal.SIGKILL)), whole)
-        line = re.search(r"FATAL .*the model has lost a rank: (.*)", self.server.log)
+        line = wait_for(lambda: re.search(r"FATAL .*the model has lost a rank: (.*)", self.server.log), "the log has the reason")
         self.assertRegex(line[1], r"rank 1 \(PP0_TP1, pid \d+\) was killed by signal 9 .*, in step \d+")
         self.assertNotEqual(self.server.pid_of("tandem-engine-core"), self.engine)
 
@@ -121,8 +121,8 @@ class Processes(unittest.TestCase):
         whole = text_of(self.server, STREAM)
         worker = workers_of(self.engine)["tandem-PP1_TP1"]
         self.assertEqual(text_of(self.server, STREAM, at_20=lambda: os.kill(worker, signal.SIGSTOP)), whole)
-        self.assertRegex(self.server.log,
-                         r"FATAL .*rank 3 \(PP1_TP1, pid \d+\) has given no sign of life for 1000 ms, in step \d+")
+        words = r"FATAL .*rank 3 \(PP1_TP1, pid \d+\) has given no sign of life for 1000 ms, in step \d+"
+        wait_for(lambda: re.search(words, self.server.log), "the log has the reason")
         wait_for(lambda: not is_alive(worker), "the stopped process is gone")
 
     def test_a_rank_that_dies_while_nothing_runs_is_replaced_with_its_engine(self):
