@@ -114,9 +114,11 @@ class Dashboards(unittest.TestCase):
                         wait_for(lambda: prometheus.has_value(expression), f"{what} ({expression}) has a value")
                 for name in recorded():
                     wait_for(lambda: prometheus.get("/api/v1/query", query=name)["result"], f"{name} is recorded")
-                alerts = [rule for group in prometheus.get("/api/v1/rules")["groups"] for rule in group["rules"]
-                          if rule["type"] == "alerting"]
-                self.assertTrue(alerts)
+                def alerts_once_evaluated():
+                    alerts = [rule for group in prometheus.get("/api/v1/rules")["groups"] for rule in group["rules"]
+                              if rule["type"] == "alerting"]
+                    return all(rule["health"] != "unknown" for rule in alerts) and alerts
+                alerts = wait_for(alerts_once_evaluated, "there are alerts, and each was evaluated")
                 for rule in alerts:
                     self.assertEqual((rule["health"], rule.get("lastError")), ("ok", None), rule["name"])
             finally:

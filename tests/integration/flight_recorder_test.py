@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """The flight recorder of the real engine core: files on SIGUSR1, on a crash and by `tandem record`, and their replay."""
+import itertools
 import json
 import os
 import pathlib
@@ -223,8 +224,10 @@ class FlightRecorder(unittest.TestCase):
         with Recorded("--max-engine-restarts-per-request", 0, "--resume-timeout", 1,
                       engine_flags=("--execute-model-timeout-seconds", 0.002)) as server:
             def ask():
-                while server.engines[0].poll() is None:
-                    server.complete([i % 400 + 5 for i in range(1500)], 2, temperature=0)
+                for number in itertools.count():  # none of them finds a prefix in the cache
+                    if server.engines[0].poll() is not None:
+                        break
+                    server.complete([(i + number) % 400 + 5 for i in range(1500)], 2, temperature=0)
             asking = threading.Thread(target=ask)
             asking.start()
             self.assertEqual(server.engines[0].wait(pair.LIMIT), 1)
@@ -257,9 +260,10 @@ class Crash(unittest.TestCase):
     def test_the_faulting_step_is_found(self):
         with Recorded("--max-engine-restarts-per-request", 0, engine_program="faulty/faulty-engine",
                       engine_flags=("--max-num-seqs", 8)) as server:
-            others = threading.Thread(target=load, args=(server, 24))
+            others = threading.Thread(target=load, args=(server, 24, 120))
             others.start()
-            wait_for(lambda: server.total("vllm:num_requests_running") > 3, "a load")
+            wait_for(lambda: server.total("vllm:iteration_tokens_total_count") > 20 and
+                     server.total("vllm:num_requests_running") > 3, "a load, and steps before the fatal one")
             server.complete([5, 6, FATAL_TOKEN], 40, temperature=0)
             self.assertEqual(server.engines[0].wait(pair.LIMIT), -signal.SIGABRT)
             server.frontend.kill()

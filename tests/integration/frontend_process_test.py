@@ -94,7 +94,7 @@ class Refusals(unittest.TestCase):
 
 class Hangs(unittest.TestCase):
     def test_a_stopped_engine_is_not_healthy_until_it_continues(self):
-        with Frontend("--engine-hang-timeout", "2") as server:
+        with Frontend("--engine-hang-timeout", "5") as server:
             for _ in range(3):
                 self.assertEqual(server.get("/health")[0], 200)
             server.engine.send_signal(signal.SIGSTOP)
@@ -236,7 +236,7 @@ class Ends(unittest.TestCase):
             with self.assertRaises(openai.APIError):
                 for _ in stream:
                     pass
-            self.assertEqual(server.total("vllm:request_success_total", finished_reason="error"), 3)
+            wait_for(lambda: server.total("vllm:request_success_total", finished_reason="error") == 3, "each is counted")
             self.assertEqual(server.total("vllm:request_success_total"), 3)
 
     def test_the_log_has_the_lines_that_people_look_for(self):
@@ -273,10 +273,11 @@ class Serves(unittest.TestCase):
             self.assertEqual(len([t for t in pathlib.Path(f"/proc/{server.process.pid}/task").glob("*/comm")
                                   if t.read_text().startswith("shard-")]), 3)
             self.ask(server, 12)
-            wait_for(lambda: server.total("vllm:request_success_total") == 12, "all are counted")
+            # Another thread shows the page, maybe before the one that has sent a response counts it.
+            wait_for(lambda: server.total("http_requests_total", handler="/v1/completions") == 12, "all are counted")
+            self.assertEqual(server.total("vllm:request_success_total"), 12)
             self.assertEqual(server.total("vllm:generation_tokens_total"), 60)
             self.assertEqual(server.total("vllm:e2e_request_latency_seconds_count"), 12)
-            self.assertEqual(server.total("http_requests_total", handler="/v1/completions"), 12)
 
     def test_preempted_and_cached_requests_are_counted_as_such(self):
         with Frontend() as server:
@@ -309,10 +310,12 @@ class Serves(unittest.TestCase):
             def ticks():
                 fields = stat.read_text().rsplit(")", 1)[1].split()
                 return int(fields[11]) + int(fields[12])
-            before = ticks()
-            with self.assertRaises(subprocess.TimeoutExpired):
-                server.process.wait(2)
-            self.assertLessEqual(ticks() - before, 0.02 * 2 * os.sysconf("SC_CLK_TCK"))
+            def sleeps_for_2_s():
+                before = ticks()
+                with self.assertRaises(subprocess.TimeoutExpired):
+                    server.process.wait(2)
+                return ticks() - before <= 0.02 * 2 * os.sysconf("SC_CLK_TCK")
+            wait_for(sleeps_for_2_s, "what it does after its start is over, and it sleeps")
 
 
 if __name__ == "__main__":

@@ -218,7 +218,7 @@ class Serving(unittest.TestCase):
             labels, value = wait_for(lambda: series(server)[0]["waiting_lora_adapters"] == '"b"' and series(server),
                                      "the other adapter waits")
             self.assertEqual(labels["running_lora_adapters"], '"a"')
-            self.assertLess(abs(time.time() - value), 10)
+            self.assertLess(abs(time.time() - value), LIMIT)
             running.close()
             streams[0].close()
             wait_for(lambda: series(server)[0]["running_lora_adapters"] == '"b"', "it runs")
@@ -333,7 +333,8 @@ class Lives(unittest.TestCase):
 
                 before = server.total("tandem:engine_restarts_total")
                 self.assertEqual(self.stream(server, model, kill), undisturbed)
-                self.assertEqual(server.total("tandem:engine_restarts_total"), before + 1)
+                # A slow reader may have had all events in its socket by then.
+                wait_for(lambda: server.total("tandem:engine_restarts_total") == before + 1, "the engine is back")
             self.assertEqual(list(cards(server)), ["m", "a", "b"])
 
     def test_adapters_survive_a_swap_and_a_reload(self):

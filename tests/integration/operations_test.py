@@ -75,11 +75,14 @@ class Signals(unittest.TestCase):
     def test_signals_that_are_sent_together_are_one(self):
         with Pair("--served-model-name", "m", "--shutdown-timeout", LIMIT) as pair:
             replies = []
+            engine = pair.pid_of("tandem-engine-core")
+            os.kill(engine, signal.SIGSTOP)  # the request is open until it continues
             asking = threading.Thread(target=lambda: replies.append(pair.post("/v1/completions", LONG)))
             asking.start()
-            wait_for(lambda: pair.total("vllm:num_requests_running") == 1, "it runs")
+            wait_for(lambda: pair.total("vllm:num_requests_waiting") == 1, "it is sent")
             for number in (signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGCONT):
                 pair.process.send_signal(number)
+            os.kill(engine, signal.SIGCONT)
             asking.join(LIMIT)
             self.assertEqual(replies[0][0], 200)
             self.assertEqual(pair.process.wait(LIMIT), 0)
@@ -377,7 +380,7 @@ class Keys(unittest.TestCase):
             with Server("--settings-file", file, "--max-num-queued-reqs", "100") as server:
                 self.assertEqual(complete(server)[0], 200)
                 self.assertNotIn("APIServer pid=%d) INFO" % server.frontend.pid, server.log_text())
-                file.write_text("# a quiet night\nlog-level: INFO\nmax-num-queued-reqs: 1\nrequest-timeout: 5\n")
+                file.write_text("# a quiet night\nlog-level: INFO\nmax-num-queued-reqs: 1\nrequest-timeout: 15\n")
                 server.frontend.send_signal(signal.SIGHUP)
                 wait_for(lambda: "[reload] API keys" in server.log_text(), "it is read again")
                 wait_for(lambda: "[reload] log level INFO" in server.log_text(), "the engine core follows")
@@ -426,7 +429,7 @@ class OneOfTwoEngines(unittest.TestCase):
             self.assertEqual(complete(server)[0], 200)
 
     def test_requests_of_a_stopped_one_go_on_with_the_other(self):
-        with Server("--served-model-name", "m", "--engine-hang-timeout", "1", num_engines=2) as server:
+        with Server("--served-model-name", "m", "--engine-hang-timeout", "4", num_engines=2) as server:
             expected = Asking(server, LONG).wait()
             self.assertEqual(expected[0], 200)
             server.engines[0].send_signal(signal.SIGSTOP)
@@ -446,7 +449,7 @@ class OneOfTwoEngines(unittest.TestCase):
 
 class OneStoppedEngine(unittest.TestCase):
     def test_requests_do_not_wait_for_ever(self):
-        with Server("--served-model-name", "m", "--engine-hang-timeout", "1", "--resume-timeout", "1") as server:
+        with Server("--served-model-name", "m", "--engine-hang-timeout", "4", "--resume-timeout", "1") as server:
             server.engines[0].send_signal(signal.SIGSTOP)
             status, text = Asking(server, LONG).wait()
             self.assertEqual(status, 503, text)

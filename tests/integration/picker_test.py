@@ -119,8 +119,10 @@ class Servers(unittest.TestCase):
         return sum(server.total("vllm:prefix_cache_hits_total") for server in self.servers)
 
     def test_metrics_have_what_the_scorers_read(self):
-        numbers = read_metrics(self.servers[0].get("/metrics")[1].decode())
-        self.assertEqual(numbers, {"waiting": 0, "running": 0, "kv_use": 0.0, "block_size": 32, "num_gpu_blocks": 80})
+        def numbers():
+            return read_metrics(self.servers[0].get("/metrics")[1].decode())
+        wait_for(lambda: not numbers()["running"] and not numbers()["kv_use"], "requests of other tests have ended")
+        self.assertEqual(numbers(), {"waiting": 0, "running": 0, "kv_use": 0.0, "block_size": 32, "num_gpu_blocks": 80})
 
     def test_conversations_find_their_prefix_and_servers_share_them(self):
         with self.gateway() as gateway:

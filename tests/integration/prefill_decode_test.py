@@ -179,6 +179,9 @@ class Overload(unittest.TestCase):
             wait_for(lambda: waiting(PREFILL) == num_all - self.NUM_AHEAD, "the others wait")
             for connection in left:
                 connection.close()
+            # Else the engine may run one of them before it gets the abort.
+            wait_for(lambda: server.total("vllm:request_success_total", finished_reason="abort") == len(left),
+                     "the frontend has aborted them")
             os.kill(decoding, signal.SIGCONT)
             self.assertEqual([each.result() for each in answers], self.expected)
             source = "vllm:prompt_tokens_by_source_total"

@@ -205,7 +205,7 @@ class Folders(unittest.TestCase):
         os.kill(server.pid_of("tandem-engine-core"), signal.SIGKILL)
         stream.join()
         self.assertEqual(texts, [whole])
-        self.assertEqual(server.state(), "awake")
+        wait_for(lambda: server.state() == "awake", "the next engine has reported that it is awake")
         self.assertFalse(server.is_sleeping())
 
 

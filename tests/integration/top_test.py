@@ -127,6 +127,7 @@ class OverAServer(unittest.TestCase):
     def test_once_prints_a_page_of_plain_text(self):
         self.server.post("/v1/completions", {"model": "m", "prompt": "Once", "max_tokens": 8, "ignore_eos": True},
                          **self.headers)
+        wait_for(lambda: self.server.total("vllm:num_requests_running") == 0, "nothing runs")
         done = top("--once", "--url", self.server.url, "--api-key", KEY, "--interval", "0.1")
         self.assertEqual((done.returncode, done.stderr), (0, ""))
         self.assertNotIn("\x1b", done.stdout)

@@ -33,7 +33,7 @@ class Wheel(unittest.TestCase):
         cls.wheel, = (cls.folder / "made").glob("*.whl")
         venv.create(cls.folder / "venv", with_pip=True)
         cls.python = cls.folder / "venv/bin/python"
-        subprocess.run([cls.folder / "venv/bin/pip", "install", "-q", "--no-index", cls.wheel], check=True, timeout=LIMIT)
+        subprocess.run([cls.folder / "venv/bin/pip", "install", "-q", "--no-index", cls.wheel], check=True, timeout=4 * LIMIT)
         cls.environment = {name: value for name, value in os.environ.items() if name not in ("TANDEM_BIN_DIR", "PYTHONPATH")}
         (cls.folder / "run").mkdir()
         cls.environment["TMPDIR"] = cls.environment["XDG_RUNTIME_DIR"] = str(cls.folder / "run")

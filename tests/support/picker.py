@@ -202,7 +202,7 @@ class Gateway:
         loads = {}
         for server, (host, port) in enumerate(self.servers):
             try:
-                connection = self.connections.setdefault(server, http.client.HTTPConnection(host, port, timeout=5))
+                connection = self.connections.setdefault(server, http.client.HTTPConnection(host, port, timeout=60))
                 connection.request("GET", "/metrics", headers={"Accept": "text/plain"})
                 loads[server] = read_metrics(connection.getresponse().read().decode())
             except (OSError, http.client.HTTPException):
