@@ -97,11 +97,11 @@ class ForcedCalls(unittest.TestCase):
     def test_every_api_forces_them(self):
         with Pair(*FLAGS, "--tool-call-parser", "hermes") as server:
             response = ask(server, "/v1/responses", input="What is the weather?", tool_choice="required",
-                           max_output_tokens=300, logit_bias=NO_BLANKS,
+                           max_output_tokens=300, logit_bias=NO_BLANKS, temperature=0,
                            tools=[{"type": "function", **FUNCTION}], parallel_tool_calls=False)
             self.assertCalls([(item["name"], item["arguments"]) for item in response["output"]])
             # Its fields cannot forbid blanks, so the call may be cut off.
-            message = ask(server, "/v1/messages", messages=MESSAGES, max_tokens=300,
+            message = ask(server, "/v1/messages", messages=MESSAGES, max_tokens=300, temperature=0,
                           tools=[{"name": "get_weather", "strict": True, "input_schema": SCHEMA}],
                           tool_choice={"type": "any", "disable_parallel_tool_use": True})
             self.assertEqual([block["type"] for block in message["content"]], ["tool_use"])
