@@ -7,7 +7,7 @@ endif()
 # python_test(<name> <script> [arguments …])
 function(python_test name script)
   add_test(NAME ${name} COMMAND ${TANDEM_TEST_PYTHON} ${CMAKE_SOURCE_DIR}/tests/${script} ${ARGN})
-  set_tests_properties(${name} PROPERTIES LABELS integration TIMEOUT 300 SKIP_REGULAR_EXPRESSION "SKIPPED:"
+  set_tests_properties(${name} PROPERTIES LABELS integration TIMEOUT 900 SKIP_REGULAR_EXPRESSION "SKIPPED:"
     ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
 endfunction()
 
@@ -52,8 +52,6 @@ add_dependencies(emulated-engine process_nccl)
 python_test_classes(device_workers integration/device_workers_test.py)
 set_property(TEST device_workers_Devices APPEND PROPERTY ENVIRONMENT "TANDEM_PROCESS_NCCL=$<TARGET_FILE:process_nccl>")
 python_test_classes(flight_recorder integration/flight_recorder_test.py)
-# It records until rings run over, and computes all of that again.
-set_tests_properties(flight_recorder_FlightRecorder PROPERTIES TIMEOUT 600)
 python_test_classes(resume integration/resume_test.py)
 python_test_classes(features integration/deaths_of_features_test.py)
 python_test_classes(swap integration/swap_test.py)
@@ -89,10 +87,8 @@ python_test_classes(manual integration/manual_test.py)
 python_test_classes(documents integration/documents_test.py)
 # And most of them as they are written.
 python_test_classes(commands integration/commands_test.py)
-set_tests_properties(commands_Commands PROPERTIES TIMEOUT 600)
 # The commands of docs/experiments, some of which load servers for seconds.
 python_test_classes(experiments integration/experiments_test.py)
-set_tests_properties(experiments_Experiments PROPERTIES TIMEOUT 900)
 python_test_classes(wheel integration/wheel_test.py)
 python_test_classes(serve_flags integration/serve_flags_test.py)
 python_test_classes(engine_metrics integration/engine_metrics_test.py)

@@ -175,14 +175,15 @@ class UnderLoad(unittest.TestCase):
 
 class Together(unittest.TestCase):
     """A stream stays with the frontend that has it while other things happen."""
+    # Longer than the model's, so that a stream of so many tokens does not end while the test runs.
+    CONTEXT = ("--max-model-len", 10000, "--hf-overrides", '{"max_position_embeddings": 10000}')
 
     def setUp(self):
-        self.pair = Pair(*FLAGS)
+        self.pair = Pair(*FLAGS, *self.CONTEXT)
         self.addCleanup(lambda: self.pair.__exit__(None))
         self.expected = Answer(self.pair, "/v1/completions", LONG).wait()
         self.old = self.pair.pid_of("tandem-frontend")
-        # It does not end by itself while the test runs.
-        self.stream = Answer(self.pair, "/v1/completions", {**LONG, "max_tokens": 1900})
+        self.stream = Answer(self.pair, "/v1/completions", {**LONG, "max_tokens": 9000})
         wait_for(lambda: self.stream.num_events > 3, "the stream has begun")
 
     def begin_reload(self, *flags):
@@ -200,9 +201,7 @@ class Together(unittest.TestCase):
 
     def goes_on(self):
         events = self.stream.num_events
-        wait_for(lambda: self.stream.num_events > events + 3 or not self.stream.running(), "the stream goes on")
-        if not self.stream.running():  # whole already, where another process took seconds to start
-            self.assertEqual(self.stream.result["choices"][0]["finish"], ("length", None), self.stream.result)
+        wait_for(lambda: self.stream.num_events > events + 3, "the stream goes on")
 
     def check_new(self):
         self.assertEqual(Answer(self.pair, "/v1/completions", LONG).wait(), self.expected)

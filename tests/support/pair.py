@@ -22,7 +22,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "deploy" / "models" / "tandem-tiny"
-LIMIT = 60  # seconds; enough for a debug build on a loaded machine
+LIMIT = 120  # seconds; enough for a debug build on a slow and loaded machine
 
 
 def bin_dir():
@@ -83,6 +83,7 @@ def is_alive(pid):
 class Pair:
     """One `tandem serve`. Use as a context manager; its log is printed when a test fails."""
     host = "127.0.0.1"
+    limit = LIMIT  # seconds for a response
 
     def __init__(self, *flags, model=MODEL, wait=True, programs=None, environment=None):
         self.folder = tempfile.TemporaryDirectory(prefix="tandem-test-")
@@ -149,11 +150,10 @@ class Pair:
         return self._open(urllib.request.Request(
             self.url + path, data=data, headers={"Content-Type": "application/json", **headers}))
 
-    @staticmethod
-    def _open(request):
+    def _open(self, request):
         """(status, body) whatever the status; (0, b"") when no server responds."""
         try:
-            with urllib.request.urlopen(request, timeout=LIMIT) as reply:
+            with urllib.request.urlopen(request, timeout=self.limit) as reply:
                 return reply.status, reply.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
