@@ -82,9 +82,9 @@ class Dev(unittest.TestCase):
         self.assertGreater(self.hits(), 64)
 
     def test_a_cache_in_use_is_reset_only_when_running_requests_may_be_preempted(self):
-        whole = self.stream(600)
+        whole = self.stream(1200)
         expected = [event["choices"][0]["text"] for event in whole.rest()]
-        stream = self.stream(600)
+        stream = self.stream(1200)
         self.assertEqual(self.call("/reset_prefix_cache"), {"success": False})
         self.assertEqual(self.call("/reset_prefix_cache?reset_running_requests=true"), {"success": True})
         events = stream.rest()
