@@ -175,7 +175,7 @@ class UnderLoad(unittest.TestCase):
 
 class Together(unittest.TestCase):
     """A stream stays with the frontend that has it while other things happen."""
-    # Longer than the model's, so that a stream of so many tokens does not end while the test runs.
+    # Longer than the model's, so that a stream of 9,000 tokens does not end while the test runs.
     CONTEXT = ("--max-model-len", 10000, "--hf-overrides", '{"max_position_embeddings": 10000}')
 
     def setUp(self):
