@@ -8,7 +8,7 @@ tandem_test(unit_sampling LABEL unit
   SRCS unit/engine_core/sampling/sampler_test.cc unit/engine_core/sampling/distribution_test.cc
        unit/engine_core/sampling/golden_test.cc support/sampling_goldens.cc
   DEPS engine_core/sampling tests/support nlohmann_json::nlohmann_json)
-tandem_test(property_device_sampler LABEL property TIMEOUT 300
+tandem_test(property_device_sampler LABEL property
   SRCS property/device_sampler_test.cc property/token_mask_test.cc support/sampler_rows.cc
        support/sampling_goldens.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation tests/support/kernels
@@ -44,7 +44,7 @@ module(tests/simulation
   DEPS engine_core)
 target_compile_options(tandem_tests_simulation PRIVATE -O2)
 set_target_properties(tandem_tests_simulation PROPERTIES DISABLE_PRECOMPILE_HEADERS ON)
-tandem_test(simulation LABEL simulation TIMEOUT 600 SRCS simulation/simulation_test.cc
+tandem_test(simulation LABEL simulation SRCS simulation/simulation_test.cc
   DEPS tests/simulation tests/support)
 tandem_test(unit_engine_core LABEL unit
   SRCS unit/engine_core/engine_core_test.cc unit/engine_core/engine_adapters_test.cc unit/engine_core/kv_event_batch_test.cc
@@ -73,7 +73,7 @@ tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocati
 module(tests/support/engine SRCS engine_driver.cc golden_logits.cc greedy_text.cc made_weights.cc
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler engine_core/weights kernels proto_msgpack
        tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json Catch2::Catch2)
-tandem_test(golden_models LABEL golden TIMEOUT 300
+tandem_test(golden_models LABEL golden
   SRCS golden/models_test.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_made_models LABEL golden
@@ -82,7 +82,7 @@ tandem_test(golden_made_models LABEL golden
 tandem_test(golden_pooling LABEL golden
   SRCS golden/pooling_test.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
-tandem_test(golden_vision LABEL golden TIMEOUT 300
+tandem_test(golden_vision LABEL golden
   SRCS golden/vision_engine_test.cc golden/vision_test.cc
        support/vision_images.cc
   DEPS engine_core engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
@@ -90,10 +90,10 @@ tandem_test(golden_lora LABEL golden
   SRCS golden/lora_test.cc
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files
        tests/support/kernels nlohmann_json::nlohmann_json)
-tandem_test(golden_ranks LABEL golden TIMEOUT 300
+tandem_test(golden_ranks LABEL golden
   SRCS golden/ranks_test.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
-tandem_test(golden_quantized LABEL golden TIMEOUT 300
+tandem_test(golden_quantized LABEL golden
   SRCS golden/quantized_test.cc
   DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/engine tests/support/files
        tests/support/kernels OpenSSL::Crypto nlohmann_json::nlohmann_json)
@@ -101,25 +101,25 @@ tandem_test(golden_gguf_twins LABEL golden
   SRCS golden/gguf_twins_test.cc
   DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/engine tests/support/files
        tests/support/kernels nlohmann_json::nlohmann_json)
-tandem_test(golden_emulated_cuda LABEL golden TIMEOUT 600
+tandem_test(golden_emulated_cuda LABEL golden
   SRCS golden/emulated_cuda_test.cc golden/emulated_adapters_test.cc golden/emulated_drafts_test.cc golden/emulated_quantized_test.cc golden/emulated_states_test.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/adapters engine_core/executor engine_core/scheduler
        tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
-tandem_test(golden_emulated_ranks LABEL golden TIMEOUT 600
+tandem_test(golden_emulated_ranks LABEL golden
   SRCS golden/emulated_ranks_test.cc unit/kernels/cuda/cuda_exchange_test.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
        tests/support tests/support/engine tests/support/files nlohmann_json::nlohmann_json)
 target_include_directories(golden_emulated_ranks PRIVATE ${CMAKE_SOURCE_DIR})
 target_compile_definitions(golden_emulated_ranks PRIVATE TANDEM_FAKE_NCCL="$<TARGET_FILE:fake_nccl>")
 add_dependencies(golden_emulated_ranks fake_nccl)
-tandem_test(property_cuda_models LABEL property TIMEOUT 300
+tandem_test(property_cuda_models LABEL property
   SRCS property/cuda_models_test.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler
        tests/support tests/support/engine tests/support/files)
-tandem_test(property_batch_invariance LABEL property TIMEOUT 300
+tandem_test(property_batch_invariance LABEL property
   SRCS property/batch_invariance_test.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/gzip nlohmann_json::nlohmann_json)
-tandem_test(property_adapters LABEL property TIMEOUT 300
+tandem_test(property_adapters LABEL property
   SRCS property/adapters_test.cc
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files)
 tandem_test(unit_engine_adapters LABEL unit
@@ -132,10 +132,10 @@ tandem_test(unit_speculation LABEL unit
 tandem_test(golden_speculative LABEL golden SRCS golden/speculative_test.cc
   DEPS engine_core/executor engine_core/scheduler engine_core/speculation tests/support tests/support/engine tests/support/files
        tests/support/gzip nlohmann_json::nlohmann_json)
-tandem_test(property_speculation LABEL property TIMEOUT 300
+tandem_test(property_speculation LABEL property
   SRCS property/speculation_test.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/gzip nlohmann_json::nlohmann_json)
-tandem_test(property_resume LABEL property TIMEOUT 300
+tandem_test(property_resume LABEL property
   SRCS property/resume_test.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine)
 tandem_test(unit_executor LABEL unit

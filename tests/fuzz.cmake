@@ -26,7 +26,7 @@ function(fuzz_target name)
     file(ARCHIVE_EXTRACT INPUT ${archive} DESTINATION ${corpus})
   endif()
   add_test(NAME fuzz_${name} COMMAND fuzz_${name} ${corpus})
-  set_tests_properties(fuzz_${name} PROPERTIES LABELS "property;fuzz" TIMEOUT 120)
+  set_tests_properties(fuzz_${name} PROPERTIES LABELS "property;fuzz" TIMEOUT 600)
 endfunction()
 
 if(TANDEM_FUZZ)

@@ -15,7 +15,7 @@ tandem_test(unit_engine_grammar LABEL unit
 add_dependencies(unit_engine_grammar tandem-grammar)
 tandem_test(golden_fsm LABEL golden SRCS golden/fsm_test.cc
   DEPS grammar/compiler frontend/text tests/support/files nlohmann_json::nlohmann_json)
-tandem_test(property_grammar LABEL property TIMEOUT 300
+tandem_test(property_grammar LABEL property
   SRCS property/grammar_masks_test.cc property/grammar_test.cc property/grammar_text_test.cc
        support/masked_writer.cc
   DEPS grammar/compiler frontend/text tests/support nlohmann_json::nlohmann_json)

@@ -4,7 +4,7 @@ tandem_test(unit_kernels LABEL unit
   SRCS unit/kernels/shared_communicator_test.cc unit/kernels/ops_test.cc unit/kernels/recurrence_test.cc unit/kernels/selected_keys_test.cc unit/kernels/host_memory_test.cc unit/kernels/tensor_test.cc unit/kernels/matrix_source_test.cc
        unit/kernels/quantization_test.cc unit/kernels/reference_test.cc support/kernels/cpu_cases.cc
   DEPS kernels tests/support/kernels)
-tandem_test(property_kernels LABEL property TIMEOUT 600
+tandem_test(property_kernels LABEL property
   SRCS support/kernels/cpu_cases.cc property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_quantized_test.cc property/kernels_blocks_test.cc property/kernels_adapters_test.cc property/kernels_recurrence_test.cc property/compute_pool_test.cc
   DEPS kernels tests/support/files tests/support/kernels)
 tandem_test(property_coded LABEL property
@@ -61,7 +61,7 @@ if(TANDEM_HAS_CUDA AND TANDEM_NCCL_HEADER)
   target_sources(unit_nccl PRIVATE unit/kernels/cuda/libraries/nccl_header_test.cc)
   target_include_directories(unit_nccl SYSTEM PRIVATE ${TANDEM_NCCL_HEADER} ${CUDAToolkit_INCLUDE_DIRS})
 endif()
-tandem_test(property_emulated_cuda LABEL property TIMEOUT 300
+tandem_test(property_emulated_cuda LABEL property
   SRCS support/kernels/emulated_cuda_cases.cc property/kernels_test.cc property/kernels_adapters_test.cc property/kernels_recurrence_test.cc
        property/flashinfer_test.cc property/random_matrices_test.cc property/cuda_coded_test.cc property/cublaslt_test.cc
   DEPS tandem_emulated_cuda tests/support/kernels tests/support/cuda_emulation)
