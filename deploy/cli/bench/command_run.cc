@@ -10,9 +10,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <fstream>
+#include <random>
 
 #include "common/clock.h"
 #include "common/read_file.h"
+#include "common/unique_fd.h"
 #include "deploy/cli/bench/hangup.h"
 
 namespace tandem {
@@ -187,17 +190,25 @@ CommandServer::~CommandServer() {
 }
 
 StatusOr<int> FreePort() {
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  auto* raw = reinterpret_cast<sockaddr*>(&address);
-  const bool ok = fd >= 0 && bind(fd, raw, size) == 0 && getsockname(fd, raw, &size) == 0;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (!ok) return ErrnoError(error, "find a free port");
-  return static_cast<int>(ntohs(address.sin_port));
+  constexpr int kFirst = 10000, kLeastEnd = 20000, kMaxTries = 100;
+  int end = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> end;
+  std::random_device random;
+  std::uniform_int_distribution<int> ports(kFirst, std::max(end, kLeastEnd) - 1);
+  int error = 0;
+  for (int i = 0; i < kMaxTries; ++i) {
+    const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int port = ports(random);
+    address.sin_port = htons(static_cast<uint16_t>(port));
+    if (fd && bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
+      return port;
+    }
+    error = errno;
+  }
+  return ErrnoError(error, "find a free port");
 }
 
 }  // namespace tandem

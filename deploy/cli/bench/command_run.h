@@ -47,7 +47,8 @@ class CommandServer {
   ChildProcess child_;
 };
 
-// A TCP port of the loopback interface that was free a moment ago.
+// A TCP port of the loopback interface that was free a moment ago, and that stays so unless
+// somebody asks for it: it is below those that the kernel hands out to connections.
 StatusOr<int> FreePort();
 
 }  // namespace tandem

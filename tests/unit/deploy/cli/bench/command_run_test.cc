@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -76,6 +77,16 @@ TEST_CASE("A server that ends before it is ready, and impossible URLs") {
     CAPTURE(bad);
     CHECK(CommandServer::Start({"true"}, bad, log, 1).status().code() ==
           StatusCode::kInvalidArgument);
+  }
+}
+
+TEST_CASE("A free port is none of those that connections get") {
+  int first = 0;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first;
+  for (int i = 0; i < 100; ++i) {
+    const int port = FreePort().value();
+    CHECK(port >= 10000);
+    CHECK(port < std::max(first, 20000));
   }
 }
 
