@@ -1,5 +1,6 @@
 #include "frontend/api/message_events.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "common/strings.h"
@@ -43,12 +44,13 @@ MessageStop StopOf(const MessageDelta& last, bool has_calls) {
 }
 
 Json MessageUsageJson(const Usage& usage) {
-  Json json = {{"input_tokens", usage.prompt_tokens - usage.cached_tokens.value_or(0)},
-               {"output_tokens", usage.completion_tokens}};
-  if (usage.cached_tokens) {
-    json["cache_creation_input_tokens"] = usage.created_cache_tokens;
-    json["cache_read_input_tokens"] = *usage.cached_tokens;
-  }
+  Json json = {{"input_tokens", usage.prompt_tokens}, {"output_tokens", usage.completion_tokens}};
+  if (!usage.cached_tokens) return json;
+  // The three add up to the prompt.
+  const int64_t uncached = usage.prompt_tokens - *usage.cached_tokens - usage.created_cache_tokens;
+  json["input_tokens"] = std::max<int64_t>(0, uncached);
+  json["cache_creation_input_tokens"] = usage.created_cache_tokens;
+  json["cache_read_input_tokens"] = *usage.cached_tokens;
   return json;
 }
 

@@ -55,7 +55,7 @@ event: content_block_stop
 data: {"type":"content_block_stop","index":1}
 
 event: message_delta
-data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens":9,"output_tokens":7,"cache_creation_input_tokens":2,"cache_read_input_tokens":4}}
+data: {"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"input_tokens":7,"output_tokens":7,"cache_creation_input_tokens":2,"cache_read_input_tokens":4}}
 
 event: message_stop
 data: {"type":"message_stop"}
