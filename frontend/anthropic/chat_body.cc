@@ -100,6 +100,9 @@ Json ContentOf(Json parts) {
   return parts;
 }
 
+// Clients send blocks without text beside calls and their results.
+bool IsEmptyText(const Json& block) { return block["type"] == "text" && TextOf(block).empty(); }
+
 Json PartOf(Json& block) {
   if (block["type"] != "image") return {{"type", "text"}, {"text", std::move(block["text"])}};
   Json& source = block["source"];
@@ -152,7 +155,7 @@ void AppendUserTurn(Json& blocks, Json* messages) {
     if (block["type"] == "tool_result") {
       AppendToolResult(block, messages);
       has_result = true;
-    } else {
+    } else if (!IsEmptyText(block)) {
       parts.push_back(PartOf(block));
     }
   }
@@ -166,6 +169,7 @@ void AppendAssistantTurn(Json& blocks, Json* messages) {
   std::string reasoning;
   for (Json& block : blocks) {
     const Json& type = block["type"];
+    if (IsEmptyText(block)) continue;
     if (type == "text") {
       parts.push_back({{"type", "text"}, {"text", std::move(block["text"])}});
     } else if (type == "thinking") {
