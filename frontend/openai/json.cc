@@ -46,7 +46,7 @@ class LimitedReader {
   bool parse_error(size_t position, const std::string&, const Exception& error) {
     // 101 is syntax (bad UTF-8 and surrogates too), 406 a number beyond a double.
     refusal_ = (error.id == 406 ? "a number is out of range at byte " : "invalid JSON at byte ") +
-               std::to_string(position);
+               std::to_string(position) + std::string(CauseIn(error.what()));
     return false;
   }
 
@@ -60,6 +60,18 @@ class LimitedReader {
     std::unordered_set<std::string> seen;  // filled once the object has many keys
   };
   static constexpr size_t kFewKeys = 16;
+
+  // What is wrong in a string, where programs that cut texts may have caused it.
+  static std::string_view CauseIn(std::string_view message) {
+    if (message.find("surrogate") != message.npos) {
+      return ": a string has one half of a surrogate pair (\\ud800 to \\udfff) without the other";
+    }
+    if (message.find("ill-formed UTF-8") != message.npos) return ": a string is not UTF-8";
+    if (message.find("control character") != message.npos) {
+      return ": a string has a control character that is not escaped";
+    }
+    return "";
+  }
 
   static bool IsDuplicate(Level& level, const Json::object_t& object, const std::string& name) {
     if (object.size() < kFewKeys) {
