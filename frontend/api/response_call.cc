@@ -127,7 +127,8 @@ StatusOr<ProcessedRequest> ResponseCall::Process(const RequestContext& context) 
   if (!processed.ok()) return InResponsesWords(processed.status());
   if (leaves_out_tools_ && processed->warning.empty()) {
     processed->warning =
-        "tools that a provider runs (web_search, file_search, image_generation …) are left out";
+        "tools of OpenAI's own (web_search, image_generation, local_shell, computer …) are left "
+        "out";
   }
   shape_.object =
       JsonDocument(ResponseObject(request_, processed->requests.front().sampling_params));

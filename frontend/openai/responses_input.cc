@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "frontend/openai/refuse.h"
 
@@ -189,10 +190,13 @@ Json OrNull(const Json& object, const char* key) {
   return value == nullptr ? Json(nullptr) : *value;
 }
 
-// Tools that OpenAI's servers run themselves. Some clients offer them to every server.
-bool RunsAtProvider(std::string_view type) {
-  constexpr std::string_view kTypes[] = {"file_search", "code_interpreter", "image_generation",
-                                         "mcp", "tool_search"};
+// Tools that OpenAI's servers run themselves, or that its models alone know how to call. Some
+// clients offer them to every server.
+bool IsOfProvider(std::string_view type) {
+  constexpr std::string_view kTypes[] = {
+      "apply_patch", "code_interpreter",          "computer",    "computer_use_preview",
+      "file_search", "image_generation",          "local_shell", "mcp",
+      "shell",       "programmatic_tool_calling", "tool_search"};
   return type.starts_with("web_search") || std::ranges::find(kTypes, type) != std::end(kTypes);
 }
 
@@ -202,7 +206,7 @@ class FunctionList {
     const std::string* type = tool.is_object() ? FindText(tool, "type") : nullptr;
     const std::string* name = tool.is_object() ? FindText(tool, "name") : nullptr;
     if (type == nullptr) return RefuseByName("tools", "A tool must be an object with a type.");
-    if (RunsAtProvider(*type)) {
+    if (IsOfProvider(*type)) {
       leaves_out = true;
       return OkStatus();
     }
@@ -235,8 +239,19 @@ class FunctionList {
     return OkStatus();
   }
 
+  void Keep(const std::vector<bool>& is_kept) {
+    FunctionList kept;
+    for (size_t i = 0; i < tools.size(); ++i) {
+      if (!is_kept[i]) continue;
+      kept.functions.push_back(std::move(functions[i]));
+      kept.tools.push_back(std::move(tools[i]));
+    }
+    functions = std::move(kept.functions);
+    tools = std::move(kept.tools);
+  }
+
   Json functions = Json::array();
-  ResponseTools tools;
+  ResponseTools tools;  // one for each function
   bool leaves_out = false;
 
  private:
@@ -263,33 +278,60 @@ const ResponseTool* FindChosen(const ResponseTools& tools, const std::string& na
   return chosen;
 }
 
-// As chat's tool_choice; null where there is nothing to choose.
-StatusOr<Json> ChatToolChoice(const JsonDocument& choice, const ResponseTools& tools) {
-  if (choice.is_null()) return Json(nullptr);
-  if (choice->is_string()) {
-    if (*choice == "auto" || *choice == "none") return tools.empty() ? Json(nullptr) : *choice;
-    if (*choice != "required") {
-      return ValueError("tool_choice", "must be none, auto, required or one of the tools", *choice);
-    }
-    if (!tools.empty()) return *choice;
-    return RefuseByName("tool_choice",
-                        "Tool choice 'required' must be specified with 'tools' parameter.");
-  }
-  const std::string* type = FindText(*choice, "type");
-  const std::string* name = FindText(*choice, "name");
-  const std::string* name_space = FindText(*choice, "namespace");
+// The tool that {type, name, namespace} names.
+StatusOr<const ResponseTool*> NamedTool(const Json& named, const ResponseTools& tools) {
+  const std::string* type = FindText(named, "type");
+  const std::string* name = FindText(named, "name");
+  const std::string* name_space = FindText(named, "namespace");
   const ResponseTool* tool = nullptr;
   if (type != nullptr && name != nullptr && (*type == "function" || *type == "custom")) {
     tool = FindChosen(tools, FunctionName(name_space == nullptr ? "" : *name_space, *name),
                       *type == "custom");
   }
-  if (tool == nullptr) {
-    constexpr size_t kMaxShownBytes = 64;
+  if (tool != nullptr) return tool;
+  constexpr size_t kMaxShownBytes = 64;
+  return RefuseByName("tool_choice", "Tool choice '" +
+                                         (type == nullptr ? "" : type->substr(0, kMaxShownBytes)) +
+                                         "' not found in 'tools' parameter.");
+}
+
+// A choice among {mode, tools} is its mode, and the other tools are left out.
+StatusOr<Json> ChoiceOfAllowed(const Json& choice, FunctionList* list) {
+  const std::string* type = choice.is_object() ? FindText(choice, "type") : nullptr;
+  if (type == nullptr || *type != "allowed_tools") return choice;
+  const Json* mode = Find(choice, "mode");
+  const Json* allowed = Find(choice, "tools");
+  if (mode == nullptr || (*mode != "auto" && *mode != "required") || allowed == nullptr ||
+      !allowed->is_array()) {
     return RefuseByName("tool_choice",
-                        "Tool choice '" + (type == nullptr ? "" : type->substr(0, kMaxShownBytes)) +
-                            "' not found in 'tools' parameter.");
+                        "allowed_tools must have the mode auto or required, and a list of tools");
   }
-  return Json({{"type", "function"}, {"function", {{"name", tool->function_name}}}});
+  std::vector<bool> is_allowed(list->tools.size());
+  for (const Json& named : *allowed) {
+    if (!named.is_object()) return RefuseByName("tool_choice", "allowed tools must be objects");
+    const std::string* of_type = FindText(named, "type");
+    if (of_type != nullptr && IsOfProvider(*of_type)) continue;
+    ASSIGN_OR_RETURN(const ResponseTool* const tool, NamedTool(named, list->tools));
+    is_allowed[static_cast<size_t>(tool - list->tools.data())] = true;
+  }
+  list->Keep(is_allowed);
+  return *mode;
+}
+
+// As chat's tool_choice; null where there is nothing to choose.
+StatusOr<Json> ChatToolChoice(const Json& choice, const ResponseTools& tools) {
+  if (choice.is_null()) return Json(nullptr);
+  if (choice.is_object()) {
+    ASSIGN_OR_RETURN(const ResponseTool* const tool, NamedTool(choice, tools));
+    return Json({{"type", "function"}, {"function", {{"name", tool->function_name}}}});
+  }
+  if (choice == "auto" || choice == "none") return tools.empty() ? Json(nullptr) : choice;
+  if (choice != "required") {
+    return ValueError("tool_choice", "must be none, auto, required or one of the tools", choice);
+  }
+  if (!tools.empty()) return choice;
+  return RefuseByName("tool_choice",
+                      "Tool choice 'required' must be specified with 'tools' parameter.");
 }
 
 // ---- Other fields ----
@@ -359,15 +401,19 @@ StatusOr<ChatOfResponses> ToChatRequest(ResponsesRequest& request, const JsonDoc
   if (!conversation.ok()) return Status(conversation.status()).WithParam("input");
   if (request.store) result.conversation = JsonDocument(*conversation);
   RETURN_IF_ERROR(SetMessages(std::move(*conversation), request, &chat));
+  FunctionList list;
   if (!request.tools.is_null()) {
-    FunctionList list;
     for (const Json& tool : *request.tools) RETURN_IF_ERROR(list.Add(tool, ""));
-    result.tools = std::move(list.tools);
-    result.leaves_out_tools = list.leaves_out;
-    if (!result.tools.empty()) chat.tools = JsonDocument(std::move(list.functions));
   }
-  ASSIGN_OR_RETURN(Json choice, ChatToolChoice(request.tool_choice, result.tools));
+  Json choice;
+  if (!request.tool_choice.is_null()) {
+    ASSIGN_OR_RETURN(choice, ChoiceOfAllowed(*request.tool_choice, &list));
+  }
+  ASSIGN_OR_RETURN(choice, ChatToolChoice(choice, list.tools));
   chat.tool_choice = JsonDocument(std::move(choice));
+  result.tools = std::move(list.tools);
+  result.leaves_out_tools = list.leaves_out;
+  if (!result.tools.empty()) chat.tools = JsonDocument(std::move(list.functions));
   chat.parallel_tool_calls = request.parallel_tool_calls;
   chat.max_completion_tokens = request.max_output_tokens;
   if (request.truncation == "auto") chat.truncate_prompt_tokens = -1;

@@ -29,7 +29,7 @@ const ResponseTool* FindFunction(const ResponseTools& tools, std::string_view fu
 struct ChatOfResponses {
   ChatRequest chat;
   ResponseTools tools;
-  bool leaves_out_tools = false;  // those that the provider itself would run
+  bool leaves_out_tools = false;  // those that OpenAI's servers run, or its models alone can call
   JsonDocument conversation;      // chat.messages without the instructions; kept only to be stored
 };
 
