@@ -280,6 +280,10 @@ TEST_CASE("model goldens: the folders with changed configs, float32 logits on bo
   for (const json& variant : variants["cases"]) {
     const std::string name = variant["name"], base = variant["base"];
     CAPTURE(name, base);
+    if (!Folders().contains(base)) {
+      WARN(name << ": skipped, " << base << " is in the goldens of TANDEM_GOLDENS alone");
+      continue;
+    }
     std::ifstream file(DirOf(base) + "/config.json");
     json config_json = json::parse(file);
     for (const std::string key : variant["remove"]) config_json.erase(key);
