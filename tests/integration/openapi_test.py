@@ -65,8 +65,8 @@ class Document(unittest.TestCase):
             done = subprocess.run(
                 [str(SCHEMATHESIS), "run", self.server.url + "/openapi.json", "--phases", "examples,coverage,fuzzing",
                  "--max-examples", "3", "--max-time", str(SECONDS), "--workers", "1", "--seed", str(SEED), "--no-color",
-                 "--continue-on-failure", "--exclude-checks", "positive_data_acceptance,ignored_auth"],
-                cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=280)
+                 "--continue-on-failure", "--request-timeout", str(pair.LIMIT), "--exclude-checks", "positive_data_acceptance,ignored_auth"],
+                cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=6 * pair.LIMIT)
         self.assertEqual(done.returncode, 0, done.stdout[-6000:])
         tested = re.search(r"Test cases:\s+(\d+) generated", done.stdout)
         self.assertGreater(int(tested.group(1)), len(self.document["paths"]))  # how many more: the machine's speed

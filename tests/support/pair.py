@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import re
+import select
 import signal
 import socket
 import subprocess
@@ -91,7 +92,6 @@ class Pair:
         self.log_path = pathlib.Path(self.folder.name) / "log"
         self.notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.notify.bind(self.folder.name + "/notify")
-        self.notify.settimeout(LIMIT)
         self.programs = programs or bin_dir()
         self.environment = {**os.environ, "XDG_RUNTIME_DIR": self.folder.name,
                             "XDG_STATE_HOME": self.folder.name + "/state", **(environment or {})}
@@ -108,8 +108,13 @@ class Pair:
                 raise
 
     def wait_ready(self):
-        while b"READY=1" not in self.notify.recv(4096).split(b"\n"):
-            pass
+        def is_ready():
+            while select.select([self.notify], [], [], 0)[0]:
+                if b"READY=1" in self.notify.recv(4096).split(b"\n"):
+                    return True
+            assert self.process.poll() is None, f"it ended with status {self.process.returncode}"
+            return False
+        wait_for(is_ready, "it is ready")
 
     @property
     def url(self):
