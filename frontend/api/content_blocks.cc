@@ -1,5 +1,9 @@
 #include "frontend/api/content_blocks.h"
 
+#include <nlohmann/json.hpp>
+
+#include "frontend/openai/json.h"
+
 namespace tandem {
 
 void ContentBlocks::Add(MessageDelta& delta) {
@@ -16,10 +20,15 @@ void ContentBlocks::AddText(BlockKind kind, std::string_view text) {
 void ContentBlocks::AddCall(const ToolCallDelta& call) {
   if (call.index > last_call_) {
     last_call_ = call.index;
+    arguments_.clear();
     Open(BlockKind::kToolUse, &call);
   }
-  if (!call.arguments.empty()) sink_->AppendToBlock(BlockKind::kToolUse, call.arguments);
+  if (call.arguments.empty()) return;
+  arguments_ += call.arguments;
+  sink_->AppendToBlock(BlockKind::kToolUse, call.arguments);
 }
+
+bool ContentBlocks::has_whole_calls() const { return has_calls() && Json::accept(arguments_); }
 
 void ContentBlocks::Open(BlockKind kind, const ToolCallDelta* call) {
   Close();

@@ -6,6 +6,7 @@
 // Thread: the shard's. Borrows the sink.
 
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include "frontend/processing/message_delta.h"
@@ -34,6 +35,8 @@ class ContentBlocks {
   void End() { Close(); }
 
   bool has_calls() const { return last_call_ >= 0; }
+  // Whether there are calls, and the arguments of the last one are JSON.
+  bool has_whole_calls() const;
 
  private:
   void AddText(BlockKind kind, std::string_view text);
@@ -44,6 +47,7 @@ class ContentBlocks {
   BlockSink* const sink_;
   std::optional<BlockKind> open_;
   int last_call_ = -1;
+  std::string arguments_;  // of the last call
 };
 
 }  // namespace tandem

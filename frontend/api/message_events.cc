@@ -32,14 +32,14 @@ BlockForm FormOf(BlockKind kind) {
 
 }  // namespace
 
-MessageStop StopOf(const MessageDelta& last, bool has_calls) {
+MessageStop StopOf(const MessageDelta& last, const ContentBlocks& blocks) {
   if (last.finish_reason == FinishReason::kLength) return {"max_tokens", {}};
-  if (last.finish_reason == FinishReason::kToolCalls) return {"tool_use", {}};
-  if (last.finish_reason == FinishReason::kStop) {
-    const auto* text = std::get_if<std::string>(&last.stop_reason);
-    if (text != nullptr) return {"stop_sequence", *text};
-    if (has_calls) return {"tool_use", {}};
-  }
+  const bool stopped =
+      last.finish_reason == FinishReason::kStop || last.finish_reason == FinishReason::kToolCalls;
+  if (!stopped) return {};
+  const auto* text = std::get_if<std::string>(&last.stop_reason);
+  if (text != nullptr && !blocks.has_whole_calls()) return {"stop_sequence", *text};
+  if (blocks.has_calls()) return {"tool_use", {}};
   return {};
 }
 
@@ -108,7 +108,7 @@ void MessageEvents::EndBlock(BlockKind kind) {
 
 void MessageEvents::End(const MessageDelta& last) {
   blocks_.End();
-  stop_ = StopOf(last, blocks_.has_calls());
+  stop_ = StopOf(last, blocks_);
 }
 
 void MessageEvents::Stop(const Usage& usage) {

@@ -20,8 +20,9 @@ struct MessageStop {
   std::string sequence;  // the stop sequence that was matched, with the reason stop_sequence
 };
 
-// The stop of a message whose last delta this is.
-MessageStop StopOf(const MessageDelta& last, bool has_calls);
+// The stop of a message whose last delta this is. Clients run the calls of a message that stops
+// with tool_use, so one that a stop sequence cut short must not.
+MessageStop StopOf(const MessageDelta& last, const ContentBlocks& blocks);
 
 // {input_tokens, output_tokens}, and what the cache gave when the server shows it.
 Json MessageUsageJson(const Usage& usage);

@@ -16,6 +16,8 @@
 namespace tandem {
 namespace {
 
+using std::string_view_literals::operator""sv;
+
 // ---- Requests ----
 
 // A refusal of the chat request in the words of the body that it was made from.
@@ -46,44 +48,48 @@ StatusOr<ChatRequest> ParseAsChat(Json body, const InputProcessor& input_process
 
 // ---- One body ----
 
-// Collects blocks as JSON.
+// Collects blocks as the text of a JSON array.
 class CollectedBlocks final : public BlockSink {
  public:
-  Json Take() {
-    if (blocks_.empty()) blocks_.push_back({{"type", "text"}, {"text", ""}});
-    return std::move(blocks_);
+  std::string_view text() const {
+    return blocks_.empty() ? R"({"type":"text","text":""})"sv : std::string_view(blocks_);
   }
 
  private:
   void BeginBlock(BlockKind kind, const ToolCallDelta* call) override {
     text_.clear();
+    blocks_.append(blocks_.empty() ? ""sv : ","sv);
+    if (kind == BlockKind::kThinking) blocks_.append(R"({"type":"thinking","thinking":)"sv);
+    if (kind == BlockKind::kText) blocks_.append(R"({"type":"text","text":)"sv);
     if (kind != BlockKind::kToolUse) return;
-    blocks_.push_back({{"type", "tool_use"}, {"id", call->id}, {"name", call->name}});
+    blocks_.append(R"({"type":"tool_use","id":)"sv);
+    AppendQuoted(call->id, &blocks_);
+    blocks_.append(R"(,"name":)"sv);
+    AppendQuoted(call->name, &blocks_);
+    blocks_.append(R"(,"input":)"sv);
   }
   void AppendToBlock(BlockKind, std::string_view text) override { text_ += text; }
   void EndBlock(BlockKind kind) override {
-    switch (kind) {
-      case BlockKind::kThinking:
-        blocks_.push_back(
-            {{"type", "thinking"}, {"thinking", text_}, {"signature", MakeSignature()}});
-        break;
-      case BlockKind::kText:
-        blocks_.push_back({{"type", "text"}, {"text", text_}});
-        break;
-      case BlockKind::kToolUse:
-        blocks_.back()["input"] = InputOf(text_);
-        break;
+    if (kind == BlockKind::kToolUse) {
+      blocks_.append(IsJsonObject(text_) ? std::string_view(text_) : "{}"sv);
+    } else {
+      AppendQuoted(text_, &blocks_);
     }
+    if (kind == BlockKind::kThinking) {
+      blocks_.append(R"(,"signature":)"sv);
+      AppendQuoted(MakeSignature(), &blocks_);
+    }
+    blocks_.push_back('}');
   }
 
-  // A call that was cut off has arguments that are no object yet.
-  static Json InputOf(std::string_view arguments) {
-    auto parsed = ParseJson(arguments);
-    if (!parsed.ok() || !(*parsed)->is_object()) return Json::object();
-    return std::move(parsed->mutable_value());
+  // Arguments are left as they are, as in a stream. Those of a call that was cut off are no object
+  // yet.
+  static bool IsJsonObject(std::string_view text) {
+    const size_t begin = text.find_first_not_of(" \t\r\n");
+    return begin != text.npos && text[begin] == '{' && Json::accept(text);
   }
 
-  Json blocks_ = Json::array();
+  std::string blocks_;
   std::string text_;  // of the open block
 };
 
@@ -96,16 +102,22 @@ class MessageBody final : public ResponseWriter {
     blocks_.Add(delta);
     if (!delta.finish_reason) return;
     blocks_.End();
-    stop_ = StopOf(delta, blocks_.has_calls());
+    stop_ = StopOf(delta, blocks_);
   }
 
   void WriteEnd(const Usage& usage) override {
-    Json body = {{"id", head_.id},       {"type", "message"},
-                 {"role", "assistant"},  {"content", collected_.Take()},
-                 {"model", head_.model}, {"stop_reason", stop_.reason}};
-    if (stop_.reason == "stop_sequence") body["stop_sequence"] = stop_.sequence;
-    body["usage"] = MessageUsageJson(usage);
-    out_->append(DumpJson(body));
+    out_->append(R"({"id":)"sv);
+    AppendQuoted(head_.id, out_);
+    out_->append(R"(,"type":"message","role":"assistant","content":[)"sv).append(collected_.text());
+    out_->append(R"(],"model":)"sv);
+    AppendQuoted(head_.model, out_);
+    out_->append(R"(,"stop_reason":)"sv);
+    AppendQuoted(stop_.reason, out_);
+    if (stop_.reason == "stop_sequence") {
+      out_->append(R"(,"stop_sequence":)"sv);
+      AppendQuoted(stop_.sequence, out_);
+    }
+    out_->append(R"(,"usage":)"sv).append(DumpJson(MessageUsageJson(usage))).push_back('}');
   }
 
  private:

@@ -89,19 +89,69 @@ TEST_CASE("a thinking block ends with one signature, and text after a call is a 
 }
 
 TEST_CASE("the stop reason follows from how the message ended") {
-  const auto reason = [](const MessageDelta& last, bool has_calls) {
-    return std::string(StopOf(last, has_calls).reason);
+  const auto stop = [](const MessageDelta& last, const char* arguments) {
+    std::string out;
+    MessageEvents sink(&out);
+    ContentBlocks blocks(&sink);
+    MessageDelta call;
+    if (arguments != nullptr) call.AddCall({0, "c", "f", arguments});
+    blocks.Add(call);
+    return StopOf(last, blocks);
   };
-  CHECK(reason(Ended(FinishReason::kStop), false) == "end_turn");
-  CHECK(reason(Ended(FinishReason::kStop, int64_t{5}), false) == "end_turn");
-  CHECK(reason(Ended(FinishReason::kStop), true) == "tool_use");  // a named tool
-  CHECK(reason(Ended(FinishReason::kToolCalls), true) == "tool_use");
-  CHECK(reason(Ended(FinishReason::kLength), true) == "max_tokens");
-  CHECK(reason(Ended(FinishReason::kAbort), false) == "end_turn");
-  CHECK(reason(Ended(FinishReason::kRepetition, std::string("x")), false) == "end_turn");
-  const MessageStop stop = StopOf(Ended(FinishReason::kStop, std::string("END")), false);
-  CHECK(stop.reason == "stop_sequence");
-  CHECK(stop.sequence == "END");
+  const auto reason = [&](const MessageDelta& last, const char* arguments) {
+    return std::string(stop(last, arguments).reason);
+  };
+  CHECK(reason(Ended(FinishReason::kStop), nullptr) == "end_turn");
+  CHECK(reason(Ended(FinishReason::kStop, int64_t{5}), nullptr) == "end_turn");
+  CHECK(reason(Ended(FinishReason::kStop), "{}") == "tool_use");  // a named tool
+  CHECK(reason(Ended(FinishReason::kToolCalls), "{}") == "tool_use");
+  CHECK(reason(Ended(FinishReason::kLength), "{}") == "max_tokens");
+  CHECK(reason(Ended(FinishReason::kAbort), nullptr) == "end_turn");
+  CHECK(reason(Ended(FinishReason::kRepetition, std::string("x")), nullptr) == "end_turn");
+  CHECK(stop(Ended(FinishReason::kStop, std::string("END")), nullptr).reason == "stop_sequence");
+  CHECK(stop(Ended(FinishReason::kStop, std::string("END")), nullptr).sequence == "END");
+  CHECK(reason(Ended(FinishReason::kToolCalls, std::string("END")), "{}") == "tool_use");
+}
+
+TEST_CASE("a call that a stop sequence cut short is not to be run") {
+  for (const bool stream : {false, true}) {
+    const ApiModel model;
+    const auto prepared = model.Prepare(
+        "/v1/messages", std::string(R"({"max_tokens":5,"stream":)") + (stream ? "true" : "false") +
+                            R"(,"messages":[{"role":"user","content":"x"}]})");
+    REQUIRE(prepared.ok());
+    std::string out;
+    const auto writer = prepared->MakeWriter(&out);
+    MessageDelta last = Ended(FinishReason::kToolCalls, std::string("END"));
+    last.AddCall({0, "c", "f", "{\"x\": 1"});
+    writer->WriteDelta(0, last, {});
+    writer->WriteEnd({});
+    CHECK(out.find("\"stop_reason\":\"stop_sequence\"") != std::string::npos);
+    CHECK(out.find("\"stop_sequence\":\"END\"") != std::string::npos);
+  }
+}
+
+TEST_CASE("the input of a call is what the model wrote") {
+  const ApiModel model;
+  const auto input = [&model](const std::string& arguments) {
+    const auto prepared = model.Prepare(
+        "/v1/messages", R"({"max_tokens":5,"messages":[{"role":"user","content":"x"}]})");
+    REQUIRE(prepared.ok());
+    std::string out;
+    const auto writer = prepared->MakeWriter(&out);
+    MessageDelta last = Ended(FinishReason::kToolCalls);
+    last.AddCall({0, "c", "f", arguments});
+    writer->WriteDelta(0, last, {});
+    writer->WriteEnd({});
+    const size_t begin = out.find("\"input\":") + 8;
+    return out.substr(begin, out.find("}],\"model\"") - begin);
+  };
+  for (const char* arguments : {"{}", " {\"n\": 12345678901234567890123, \"n\": 1.50}\n"}) {
+    CHECK(input(arguments) == arguments);
+  }
+  const std::string deep = "{\"a\":" + std::string(100'000, '[') + std::string(100'000, ']') + "}";
+  CHECK(input(deep) == deep);
+  for (const char* cut : {"", "{", "{\"a\": 1", "[1]", "1"}) CHECK(input(cut) == "{}");
 }
 
 TEST_CASE("a stream of messages that fails ends with an error event") {
