@@ -134,6 +134,8 @@ void ResponseItems::AddArguments(std::string_view text) {
 
 void ResponseItems::End(const char* status) {
   if (kind_ == Kind::kNone) return;
+  // A stop string may cut a call short, too.
+  if (is_call() && !text_.empty() && !Json::accept(text_)) status = "incomplete";
   if (kind_ == Kind::kCustomCall) {
     text_ = CustomToolInput(text_);
     AppendDelta(text_, nullptr);

@@ -86,6 +86,24 @@ TEST_CASE("Response items: a custom tool gets the text inside its arguments, in 
   CHECK(items.output()[0]["input"] == "ls -l\n");
 }
 
+TEST_CASE("Response items: a call whose arguments end early is incomplete") {
+  const ResponseTools tools = {{"shell", "shell", "", true}};
+  ResponseItems items(&tools, std::nullopt, nullptr);
+  for (const auto& [name, arguments] :
+       {std::pair("f", "{}"), std::pair("f", "{\"x\": 1"), std::pair("f", ""),
+        std::pair("shell", "{\"input\": \"ls")}) {
+    MessageDelta call = Call(name, arguments);
+    items.Append(call);
+  }
+  items.End(true);
+  REQUIRE(items.output().size() == 4);
+  CHECK(items.output()[0]["status"] == "completed");
+  CHECK(items.output()[1]["status"] == "incomplete");
+  CHECK(items.output()[2]["status"] == "completed");
+  CHECK(items.output()[3]["status"] == "incomplete");
+  CHECK(items.output()[3]["input"] == "ls");
+}
+
 TEST_CASE("Custom tool input: arguments that are cut off or of another form") {
   CHECK(CustomToolInput(R"({"input": "a\"b"})") == "a\"b");
   CHECK(CustomToolInput(R"({"input": "a)") == "a");
