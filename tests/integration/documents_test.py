@@ -241,7 +241,7 @@ class Documents(unittest.TestCase):
         calls = [(where, words) for where, words in self.commands if words[0] == "curl"]
         self.assertGreater(len(calls), 10)
         with Pair("--server-dev-mode", environment={"TANDEM_ALLOW_RUNTIME_LORA_UPDATING": "1"}) as server:
-            server.wait_for_log("Application startup complete.")  # after the routes
+            server.wait_for_log("Tandem frontend listening on ")  # after the routes
             routes = {line.split("Route: ")[1].split(",")[0] for line in server.log.splitlines() if "] Route: /" in line}
         for where, words in calls:
             with self.subTest(where=where, command=shlex.join(words)):

@@ -31,7 +31,7 @@ class Document(unittest.TestCase):
         cls.server.__exit__(False)
 
     def test_every_route_of_the_log_is_in_it(self):
-        self.server.wait_for_log("Application startup complete.")  # after the routes
+        self.server.wait_for_log("Tandem frontend listening on ")  # after the routes
         routes = re.findall(r"Route: (\S+), Methods: (\S+)", self.server.log)
         self.assertGreater(len(routes), 20)
         for path, method in routes:
