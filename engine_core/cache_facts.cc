@@ -46,8 +46,8 @@ std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetu
     facts.emplace_back(name);
     facts.push_back(Python(value));
   };
-  const auto window = limits.groups.window > 0 ? std::optional<int64_t>(limits.groups.window)
-                                               : std::optional<int64_t>();
+  const int32_t keys_seen = limits.groups.sliding_window();
+  const auto window = keys_seen > 0 ? std::optional<int64_t>(keys_seen) : std::optional<int64_t>();
   const int64_t num_drafts = limits.drafts.num_speculative_tokens;
   if (num_drafts > 0) add("tandem_num_speculative_tokens", num_drafts);
   if (Loads(setup.kv_transfer)) add("tandem_loads_kv", true);

@@ -189,7 +189,8 @@ Status SetDevice(const EngineConfig& config, const ModelConfig& model, EngineSet
                    KvFormatOf(config.kv_cache_dtype, setup->backend.dtype));
   if (config.kv_cache_dtype == "auto") RETURN_IF_ERROR(FollowKvScheme(config, model, setup));
   const int64_t block_size = config.block_size.value_or(
-      DefaultBlockSize(model, setup->backend.dtype, setup->device == "cuda"));
+      DefaultBlockSize(model, setup->backend.dtype, setup->runner.kv_format,
+                       /*is_device=*/setup->device == "cuda"));
   if (is_cpu && block_size % 32 != 0) {
     return InvalidArgumentError("--block-size " + std::to_string(block_size) +
                                 ": must be a multiple of 32 on cpu");

@@ -314,8 +314,6 @@ std::string WhyOneGroup(const EngineConfig& config, const ModelConfig& model,
     return "groups of layers are not built for " + what;
   };
   if (model.is_uneven()) return not_built("layers whose heads differ");
-  if (model.recurrent.num_layers() > 0) return not_built("recurrent layers");
-  if (model.latent.kv_rank > 0) return not_built("latent attention");
   if (setup.device == "cuda") return not_built("--device cuda");
   if (setup.ranks.num_ranks() > 1) return not_built("several ranks");
   if (setup.kv_transfer.connector != KvTransferConfig::Connector::kNone) {
@@ -338,7 +336,11 @@ void SetLayerGroups(const EngineConfig& config, const ModelConfig& model, Engine
     setup->why_one_group = WhyOneGroup(config, model, *setup);
     if (groups.count() > kMostGroups) setup->why_one_group = "there would be too many groups";
   }
-  if (setup->why_one_group.empty()) limits.groups = groups;
+  if (!setup->why_one_group.empty()) return;
+  limits.groups = groups;
+  if (groups.count() == 1 || !groups.has_states || config.block_size) return;
+  limits.block_size = static_cast<int32_t>(DefaultBlockSize(
+      model, setup->backend.dtype, setup->runner.kv_format, /*is_device=*/false, groups));
 }
 
 }  // namespace tandem

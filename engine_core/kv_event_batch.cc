@@ -88,8 +88,9 @@ wire::KvEvent ToWire(BlockStored&& stored, const KvCacheConfig& cache) {
   out.block_size = cache.block_size;
   out.group = stored.group;
   if (cache.groups.IsLocal(stored.group)) {
-    out.sliding_window = cache.groups.window;
+    out.sliding_window = cache.groups.sliding_window();
     out.attention_chunk = cache.groups.chunk;
+    out.is_state = cache.groups.has_states;
   }
   const Adapter& adapter = stored.extra_keys.adapter;
   if (adapter.id != 0) out.lora = wire::KvBlockStored::Lora{adapter.lora_int_id, adapter.name};

@@ -309,8 +309,10 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
           KvMemoryText(model_config, spec, limits.groups, runner->backend().KvBytesPerBlock(spec)) +
           ")");
   if (!setup->why_one_group.empty()) {
-    LOG_INFO << "requests hold the KV of all their tokens also in layers that see recent ones "
-                "alone: "
+    LOG_INFO << (model_config.recurrent.num_layers() > 0
+                     ? "requests hold the states after each of their blocks: "
+                     : "requests hold the KV of all their tokens also in layers that see recent "
+                       "ones alone: ")
              << setup->why_one_group;
   }
   LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)

@@ -6,11 +6,13 @@
 // Thread: engine loop. Ownership: KvCache holds the memory. The layout inside a block is known to
 // the backend alone; callers pass block tables and slots.
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
 #include <vector>
 
+#include "common/status.h"
 #include "kernels/kv_format.h"
 #include "kernels/tensor.h"
 
@@ -40,12 +42,16 @@ struct KvCacheSpec {
 
   int vectors_per_head() const { return is_latent ? 1 : 2; }  // of a token
 
-  std::vector<LayerMemory> layers = {};  // [num_layers]; empty: all have keys and values alone
+  std::vector<LayerMemory> layers = {};  // [num_layers]; empty: all have keys and values
   int64_t state_size = 0;                // floats of a layer's state
+  // In each layer a block has keys and values, or a state in their place. REQUIRES: `layers` is
+  // empty.
+  bool has_states_in_place = false;
 
   // With the sizes that it leaves to the whole.
   LayerMemory memory_of(int layer) const {
-    LayerMemory memory = layers.empty() ? LayerMemory() : layers[static_cast<size_t>(layer)];
+    LayerMemory memory = layers.empty() ? LayerMemory{.has_state = has_states_in_place}
+                                        : layers[static_cast<size_t>(layer)];
     if (memory.num_kv_heads == 0) memory.num_kv_heads = num_kv_heads;
     if (memory.head_dim == 0) memory.head_dim = head_dim;
     return memory;
@@ -66,9 +72,17 @@ struct KvCacheSpec {
     for (int i = 0; i < count; ++i) num += memory_of(i).has_state ? 1 : 0;
     return num;
   }
-  // Of a block, in all layers.
+  // Of a block, in all layers, beside its keys and values.
   int64_t state_bytes_per_block() const {
-    return num_with_state(num_layers) * state_size * int64_t{sizeof(float)};
+    return has_states_in_place ? 0 : num_with_state(num_layers) * state_bytes();
+  }
+  int64_t state_bytes() const { return state_size * int64_t{sizeof(float)}; }
+  // How many numbers a block has in a batch: with states in place its keys and values lie side by
+  // side, each as a block of its own, and more may follow them until a state has room.
+  int64_t numbers_per_block(const KeyBytes& key_bytes) const {
+    if (!has_states_in_place) return 1;
+    const int64_t bytes = key_bytes(num_kv_heads, head_dim);
+    return std::max<int64_t>(vectors_per_head(), (state_bytes() + bytes - 1) / bytes);
   }
   // Of the keys of a block in the first `count` layers.
   int64_t key_bytes_per_block(int count, const KeyBytes& key_bytes) const {
@@ -81,8 +95,8 @@ struct KvCacheSpec {
   }
   // Of all that a block keeps.
   int64_t bytes_per_block(const KeyBytes& key_bytes) const {
-    return vectors_per_head() * key_bytes_per_block(num_layers, key_bytes) +
-           state_bytes_per_block();
+    const int64_t parts = has_states_in_place ? numbers_per_block(key_bytes) : vectors_per_head();
+    return parts * key_bytes_per_block(num_layers, key_bytes) + state_bytes_per_block();
   }
 };
 
@@ -93,13 +107,17 @@ struct LayerKv {
   int num_kv_heads = 0;
   int head_dim = 0;
   int block_size = 0;
-  int64_t num_blocks = 0;
+  int64_t num_blocks = 0;  // that a batch may name
   KvFormat format = KvFormat::kCompute;
   bool is_latent = false;   // then v is k
-  float* states = nullptr;  // [num_blocks, state_size]
+  float* states = nullptr;  // of block 0
   int64_t state_size = 0;
+  int64_t state_stride = 0;  // floats from the state of a block to the next one's
   float k_scale = 1, v_scale = 1;  // of kFloat8: the checkpoint's, set by the caller
 };
+
+// ResourceExhausted: slots of so many blocks are not numbered in 32 bits.
+Status CheckNumBlocks(const KvCacheSpec& spec, const KeyBytes& key_bytes);
 
 class KvCache {
  public:
@@ -107,6 +125,8 @@ class KvCache {
   KvCache(const KvCacheSpec& spec, OwnedTensor memory, const KeyBytes& key_bytes);
 
   const KvCacheSpec& spec() const { return spec_; }
+  // Block b of the cache is block b * numbers_per_block() of a batch.
+  int64_t numbers_per_block() const { return numbers_per_block_; }
   int64_t num_bytes() const { return memory_.view().NumBytes(); }
   const LayerKv& layer(int layer) const {
     CHECK(layer >= 0 && layer < spec_.num_layers) << "layer " << layer;
@@ -115,6 +135,7 @@ class KvCache {
 
  private:
   KvCacheSpec spec_;
+  int64_t numbers_per_block_;
   OwnedTensor memory_;           // per layer K, then V of equal size; then the states, per layer
   std::vector<LayerKv> layers_;  // views of it
 };

@@ -107,7 +107,7 @@ StateRun RunOf(const BatchSequence& tokens, const LayerKv& kv, int64_t offset) {
   return {.tokens = tokens,
           .block_size = kv.block_size,
           .states = kv.states + offset,
-          .stride = kv.state_size};
+          .stride = kv.state_stride};
 }
 
 // The state has the last inputs, oldest first: rows of all channels.

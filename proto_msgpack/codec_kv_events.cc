@@ -88,6 +88,7 @@ void Pack(Writer& w, const KvBlockStored& stored) {
   w.Field("kv_cache_spec_kind");
   w.String(has_window                   ? "sliding_window"
            : stored.attention_chunk > 0 ? "chunked_local_attention"
+           : stored.is_state            ? "mamba"
                                         : "full_attention");
   if (has_window) {
     w.Field("kv_cache_spec_sliding_window");

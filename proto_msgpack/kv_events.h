@@ -41,6 +41,7 @@ struct KvBlockStored {
   // Keys that the group's layers see, or positions of their chunks; both 0: they see all.
   int32_t sliding_window = 0;
   int32_t attention_chunk = 0;
+  bool is_state = false;  // of recurrent layers, after the block's last token
   // The token after each block, where its hash covers that token; else empty.
   std::vector<TokenId> lookahead_token_ids;
   KvMedium medium = KvMedium::kGpu;

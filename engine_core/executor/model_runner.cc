@@ -442,7 +442,7 @@ void ModelRunner::TakeInDrafts(const StepInFlight& step) {
   SendInputs(&taken_, StepMode::kTakeInDrafts);
   const StepInputs::Views& inputs = InputsOf(taken_);
   if (reads_ring_) plan_->Fill(AttentionBatchOf(inputs, taken.lengths()));
-  model_->TakeInDrafts(*plan_, inputs.logits_rows);
+  model_->TakeInDrafts(inputs.logits_rows);
 }
 
 // Frees, admissions and new blocks, before anything runs.
@@ -478,7 +478,7 @@ void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
                  .table_columns = layout.max_blocks,
                  .num_groups = limits_.groups.count(),
                  .has_adapters = layout.is_adapted});
-  inputs_.Fill(layout, batch_);
+  inputs_.Fill(layout, batch_, kv_cache_->numbers_per_block());
   if (pooler_ == nullptr) sampler_->FillRows(layout, inputs_.host().sampling_rows);
   if (ranks_ != nullptr) step->published = ranks_->PublishStep(inputs_, layout, mode);
   if (reads_ring_) return;

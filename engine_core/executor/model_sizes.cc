@@ -31,47 +31,76 @@ int64_t MaxDrafts(const ExecutorLimits& limits) {
   return std::min(limits.max_num_seqs * num_of_request, std::max(kMostDraftRows, num_of_request));
 }
 
-int64_t NumLocalLayers(const ModelConfig& config) {
-  int64_t num = 0;
-  for (int64_t i = 0; i < config.num_layers; ++i) num += config.IsLocal(i) ? 1 : 0;
-  return num;
+// What a layer keeps of a request's tokens: that of all; of recent ones, as keys or as a state;
+// nothing.
+enum class Keeps { kAll, kRecent, kNothing };
+
+Keeps KeptBy(const ModelConfig& config, int64_t layer) {
+  if (config.IsLocal(layer) || config.recurrent.HasState(layer)) return Keeps::kRecent;
+  return config.recurrent.HasKv(layer) ? Keeps::kAll : Keeps::kNothing;
 }
 
-// Of a model with layers of both kinds.
-int64_t LayersOfGroup(int64_t num_full, int64_t num_local) {
-  const auto [fewer, more] = std::minmax(num_full, num_local);
-  return 4 * more < 5 * fewer ? more : fewer;
+struct LayerCounts {
+  int64_t full = 0, local = 0;
+};
+
+LayerCounts CountLayers(const ModelConfig& config) {
+  LayerCounts counts;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    const Keeps kept = KeptBy(config, i);
+    counts.full += kept == Keeps::kAll ? 1 : 0;
+    counts.local += kept == Keeps::kRecent ? 1 : 0;
+  }
+  return counts;
+}
+
+// A layer has a state and keys, or some layers have states and others a window: all are one group.
+bool HasMixedMemory(const ModelConfig& config) {
+  bool is_mixed = false;
+  for (int64_t i = 0; i < config.num_layers && config.recurrent.num_layers() > 0; ++i) {
+    const bool has_state = config.recurrent.HasState(i);
+    is_mixed |= config.IsLocal(i) || (has_state && config.recurrent.HasKv(i));
+  }
+  return is_mixed;
 }
 
 std::string BytesPerToken(int64_t bytes, int64_t num_layers) {
   return WithCommas(bytes) + " bytes per token in " + std::to_string(num_layers) + " layers";
 }
 
-int64_t LayersOfGroup(const ModelConfig& config) {
-  const int64_t num_local = NumLocalLayers(config);
-  return LayersOfGroup(config.num_layers - num_local, num_local);
+// Of a model with layers of one kind or both.
+int64_t LayersOfGroup(const LayerCounts& counts) {
+  const auto [fewer, more] = std::minmax(counts.full, counts.local);
+  return fewer == 0 || 4 * more < 5 * fewer ? more : fewer;
 }
 
 std::string GroupMemoryText(const ModelConfig& config, const LayerGroups& groups,
-                            int64_t bytes_per_token) {
-  const int64_t num_local = NumLocalLayers(config);
-  return BytesPerToken(groups.num_full * bytes_per_token, config.num_layers - num_local) + ", " +
-         WithCommas(groups.num_local * bytes_per_token) + " in " + std::to_string(num_local) +
-         " that keep " +
-         (groups.chunk > 0 ? "a chunk of " + std::to_string(groups.chunk)
-                           : "a window of " + std::to_string(groups.window)) +
-         "; blocks of " + std::to_string(groups.count()) + " groups of layers";
+                            int64_t bytes_per_block, int64_t block_size) {
+  const LayerCounts counts = CountLayers(config);
+  const int64_t bytes_per_token = bytes_per_block / block_size;
+  const std::string local_layers = std::to_string(counts.local);
+  std::string text = BytesPerToken(groups.num_full * bytes_per_token, counts.full) + ", ";
+  if (groups.has_states) {
+    text += WithCommas(groups.num_local * bytes_per_block) + " for a state in each of " +
+            local_layers + " more";
+  } else {
+    text += WithCommas(groups.num_local * bytes_per_token) + " in " + local_layers + " that keep " +
+            (groups.chunk > 0 ? "a chunk of " + std::to_string(groups.chunk)
+                              : "a window of " + std::to_string(groups.window));
+  }
+  return text + "; blocks of " + std::to_string(groups.count()) + " groups of layers";
 }
 
 }  // namespace
 
 LayerGroups LayerGroupsOf(const ModelConfig& config) {
-  const int64_t num_local = NumLocalLayers(config), num_full = config.num_layers - num_local;
-  LayerGroups groups;
-  if (num_local == 0) return groups;
-  const int64_t size = num_full == 0 ? num_local : LayersOfGroup(num_full, num_local);
-  groups.num_full = static_cast<int32_t>((num_full + size - 1) / size);
-  groups.num_local = static_cast<int32_t>((num_local + size - 1) / size);
+  const LayerCounts counts = CountLayers(config);
+  if (counts.local == 0 || HasMixedMemory(config)) return {};
+  const int64_t size = LayersOfGroup(counts);
+  const auto num_full = static_cast<int32_t>((counts.full + size - 1) / size);
+  const auto num_local = static_cast<int32_t>((counts.local + size - 1) / size);
+  if (config.recurrent.num_layers() > 0) return LayerGroups::OfStates(num_full, num_local);
+  LayerGroups groups = {.num_full = num_full, .num_local = num_local};
   groups.window = static_cast<int32_t>(config.sliding_window);
   if (config.sliding_window == 0) groups.chunk = static_cast<int32_t>(config.attention_chunk_size);
   return groups;
@@ -79,11 +108,16 @@ LayerGroups LayerGroupsOf(const ModelConfig& config) {
 
 std::vector<KvPlace> KvPlacesOf(const ModelConfig& config) {
   const LayerGroups groups = LayerGroupsOf(config);
-  const int64_t size = LayersOfGroup(config);
+  const int64_t size = LayersOfGroup(CountLayers(config));
   int64_t num_full_before = 0, num_local_before = 0;
   std::vector<KvPlace> places;
   for (int64_t i = 0; i < config.num_layers; ++i) {
-    const bool is_local = config.IsLocal(i);
+    const Keeps kept = KeptBy(config, i);
+    if (kept == Keeps::kNothing) {
+      places.emplace_back();
+      continue;
+    }
+    const bool is_local = kept == Keeps::kRecent;
     const int64_t num_before = is_local ? num_local_before++ : num_full_before++;
     const int64_t first = is_local ? groups.num_full : 0;
     places.push_back({.layer = static_cast<int>(num_before % size),
@@ -108,16 +142,15 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
     layers.push_back(
         {.head_dim = static_cast<int>(config.head_dim - config.index.dim + index_dim)});
   }
-  if (config.recurrent.num_layers() > 0) {
-    for (int64_t i = slice.begin; i < slice.end(); ++i) {
-      layers.push_back(
-          {.has_kv = config.recurrent.HasKv(i), .has_state = config.recurrent.HasState(i)});
-    }
+  const bool has_states = config.recurrent.num_layers() > 0, has_groups = groups.count() > 1;
+  for (int64_t i = slice.begin; has_states && !has_groups && i < slice.end(); ++i) {
+    layers.push_back(
+        {.has_kv = config.recurrent.HasKv(i), .has_state = config.recurrent.HasState(i)});
   }
   int64_t num_layers = config.is_bidirectional ? 1 : slice.count;
-  if (groups.count() > 1) {
+  if (has_groups) {
     CHECK(groups == LayerGroupsOf(config) && layers.empty() && slice.count == config.num_layers);
-    num_layers = LayersOfGroup(config);
+    num_layers = LayersOfGroup(CountLayers(config));
   }
   return {.num_layers = static_cast<int>(num_layers),
           .num_kv_heads = static_cast<int>(HeadsOf(config, place.share).kv_heads.count),
@@ -127,27 +160,32 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
           .format = format,
           .is_latent = config.latent.kv_rank > 0,
           .layers = std::move(layers),
-          .state_size = RecurrentShareOf(config.recurrent, place.share).own.state_size()};
+          .state_size = RecurrentShareOf(config.recurrent, place.share).own.state_size(),
+          .has_states_in_place = has_states && has_groups};
 }
 
-int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, bool is_device) {
+int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, KvFormat format, bool is_device,
+                         const LayerGroups& groups) {
   constexpr int64_t kTile = 32, kAlone = 256, kMost = 4096;
-  const int64_t num_states = config.recurrent.num_layers();
-  if (num_states == 0) return is_device ? 16 : kTile;
-  int64_t num_kv = 0;
+  if (config.recurrent.num_layers() == 0) return is_device ? 16 : kTile;
+  int64_t num_states = config.recurrent.num_layers(), num_kv = 0;
   for (int64_t i = 0; i < config.num_layers; ++i) num_kv += config.recurrent.HasKv(i) ? 1 : 0;
   if (num_kv == 0) return kAlone;
+  if (groups.count() > 1) num_states = num_kv = 1;  // a block is of one kind
   const int64_t vectors = config.latent.kv_rank > 0 ? 1 : 2;
-  const int64_t token = vectors * num_kv * config.num_kv_heads * config.head_dim * SizeOf(dtype);
-  const int64_t states = num_states * config.recurrent.state_size() * SizeOf(DType::kF32);
-  const int64_t tokens = (states + token - 1) / token;
+  const int64_t number_bits = format == KvFormat::kCompute ? 8 * SizeOf(dtype)
+                              : format == KvFormat::kInt4  ? 4
+                                                           : 8;
+  const int64_t token_bits = vectors * num_kv * config.num_kv_heads * config.head_dim * number_bits;
+  const int64_t state_bits = 8 * num_states * config.recurrent.state_size() * SizeOf(DType::kF32);
+  const int64_t tokens = (state_bits + token_bits - 1) / token_bits;
   return std::clamp((tokens + kTile - 1) / kTile * kTile, kTile, kMost);
 }
 
 std::string KvMemoryText(const ModelConfig& config, const KvCacheSpec& spec,
                          const LayerGroups& groups, int64_t bytes_per_block) {
   if (groups.count() > 1) {
-    return GroupMemoryText(config, groups, bytes_per_block / spec.block_size);
+    return GroupMemoryText(config, groups, bytes_per_block, spec.block_size);
   }
   const int num_kv = spec.num_with_kv(spec.num_layers);
   const int num_states = spec.num_with_state(spec.num_layers);

@@ -17,14 +17,15 @@
 
 namespace tandem {
 
-// The groups of a model's layers: one where all see all keys, or all have a window. Where there are
-// both kinds, groups have as many layers as the rarer kind, or as the other where that has less
-// than a quarter more, which leaves few places without a layer; this is vLLM's rule.
+// The groups of a model's layers: one where all see all keys, or all have a window, or a state.
+// Where there are both kinds, groups have as many layers as the rarer kind, or as the other where
+// that has less than a quarter more, which leaves few places without a layer; this is vLLM's rule.
+// One where a layer has keys and a state, or some layers have a window and others a state.
 LayerGroups LayerGroupsOf(const ModelConfig& config);
 
-// Where each layer's keys and values are if there are several groups. Layers of a kind fill their
-// groups in order; the cache has as many layers as a group, and the layers of equal place in their
-// groups share one of the cache's: a block is that of one group at a time.
+// Where each layer's keys and values, or its states, are if there are several groups. Layers of a
+// kind fill their groups in order; the cache has as many layers as a group, and the layers of equal
+// place in their groups share one of the cache's: a block is that of one group at a time.
 std::vector<KvPlace> KvPlacesOf(const ModelConfig& config);
 
 // The part of the cache's shape that the model decides, at one rank of some.
@@ -34,8 +35,10 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
                      const LayerGroups& groups = {});
 
 // Tokens per block where nobody has said: 16 on a device, else 32. With recurrent layers so many
-// that the states of a block take no more than its keys and values, in tiles of 32.
-int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, bool is_device);
+// that the states of a block take no more than its keys and values, in tiles of 32; with several
+// groups, where a block has either, no more than those in its place.
+int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, KvFormat format, bool is_device,
+                         const LayerGroups& groups = {});
 // For the log: "70,272 bytes per token in 61 layers of latents", and what a block takes for states.
 // Of groups what a token takes in those that keep all of it, and in those that keep recent ones.
 std::string KvMemoryText(const ModelConfig& config, const KvCacheSpec& spec,

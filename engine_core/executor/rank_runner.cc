@@ -77,7 +77,7 @@ Status RankRunner::Change(WeightsChange change) {
 Status RankRunner::RunStep(const RankGroup::Record& step) {
   plan_->Fill(AttentionBatchOf(step.inputs, step.lengths));
   if (step.mode == StepMode::kTakeInDrafts) {
-    model_->TakeInDrafts(*plan_, step.inputs.logits_rows);
+    model_->TakeInDrafts(step.inputs.logits_rows);
     return OkStatus();
   }
   const Tensor hidden = group_->AwaitHidden(step.step, step.inputs.token_ids.rows());
@@ -95,7 +95,7 @@ Status RankRunner::RunOnDevice(const RankGroup::Record& step) {
   FillPlan(step.lengths, inputs_, plan_.get());
   inputs_.Send();
   if (step.mode == StepMode::kTakeInDrafts) {
-    model_->TakeInDrafts(*plan_, inputs_.device().logits_rows);
+    model_->TakeInDrafts(inputs_.device().logits_rows);
     return device().status();
   }
   if (step.mode == StepMode::kReplay) {

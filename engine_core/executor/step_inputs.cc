@@ -78,7 +78,8 @@ void StepInputs::Begin(const StepShape& shape) {
   host_views_ = CutViews(shape, &staging);
 }
 
-void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
+void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch,
+                      int64_t numbers_per_block) {
   auto* token_ids = host_views_.token_ids.Data<int32_t>();
   auto* positions = host_views_.positions.Data<int32_t>();
   int32_t t = 0;
@@ -97,7 +98,9 @@ void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
       positions[t] = p;
     }
   }
-  for (int32_t group = 0; group < shape_.num_groups; ++group) FillTables(layout, batch, group);
+  for (int32_t group = 0; group < shape_.num_groups; ++group) {
+    FillTables(layout, batch, group, static_cast<int32_t>(numbers_per_block));
+  }
   if (shape_.has_adapters) FillAdapters(layout);
   auto* logits_rows = host_views_.logits_rows.Data<int32_t>();
   for (const LogitsRow& row : layout.logits_rows) *logits_rows++ = row.token_row;
@@ -107,16 +110,18 @@ void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch) {
   }
 }
 
-void StepInputs::FillTables(const StepLayout& layout, const InputBatch& batch, int32_t group) {
+void StepInputs::FillTables(const StepLayout& layout, const InputBatch& batch, int32_t group,
+                            int32_t numbers_per_block) {
   const int32_t block_size = batch.limits().block_size;
   int32_t* slot = host_views_.slots.Data<int32_t>() + group * shape_.num_tokens;
   int64_t r = group * shape_.num_requests;
   for (const ScheduledRequest& request : layout.requests) {
-    const std::span<const int32_t> blocks = batch.block_table(request.slot, group);
-    std::ranges::copy(blocks, host_views_.block_table.Row<int32_t>(r++));
+    auto* const blocks = host_views_.block_table.Row<int32_t>(r++);
+    std::ranges::transform(batch.block_table(request.slot, group), blocks,
+                           [=](int32_t block) { return block * numbers_per_block; });
     const int32_t begin = request.num_computed_tokens;
     for (int32_t p = begin; p < begin + request.num_scheduled_tokens; ++p) {
-      *slot++ = blocks[static_cast<size_t>(p / block_size)] * block_size + p % block_size;
+      *slot++ = blocks[p / block_size] * block_size + p % block_size;
     }
   }
   // Padding sees the null block, and is written nowhere.

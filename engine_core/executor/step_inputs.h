@@ -53,8 +53,8 @@ class StepInputs {
   const Views& host() const { return host_views_; }
   const Views& device() const { return device_views_; }  // for ops
   // Writes a layout of the shape that Begin was given: all parts but attention_work
-  // (PlanAttention's) and sampling_rows (StepSampler's).
-  void Fill(const StepLayout& layout, const InputBatch& batch);
+  // (PlanAttention's) and sampling_rows (StepSampler's). numbers_per_block: KvCache's.
+  void Fill(const StepLayout& layout, const InputBatch& batch, int64_t numbers_per_block = 1);
   // Writes what numbers() returned at another rank, for the same shape.
   void Take(std::span<const int32_t> numbers);
   // Starts the copy; it is done before the next ops.
@@ -64,7 +64,8 @@ class StepInputs {
 
  private:
   // Block tables, and where the tokens' keys and values go.
-  void FillTables(const StepLayout& layout, const InputBatch& batch, int32_t group);
+  void FillTables(const StepLayout& layout, const InputBatch& batch, int32_t group,
+                  int32_t numbers_per_block);
   void FillAdapters(const StepLayout& layout);
 
   Device* device_ = nullptr;

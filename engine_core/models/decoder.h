@@ -111,8 +111,8 @@ class Decoder {
     AddBranch(recurrent_->Run(layer, kv, plan), layer.out, {});
   }
   // After a step: RecurrentMixer::TakeInDrafts of its layers.
-  void TakeInDrafts(const AttentionPlan& plan, const Tensor& drafts) {
-    if (recurrent_) recurrent_->TakeInDrafts(plan, drafts);
+  void TakeInDrafts(const Tensor& drafts) {
+    if (recurrent_) recurrent_->TakeInDrafts(drafts);
   }
   // residual += down(activation(up(normed))), its post_norm before the sum.
   void RunMlp(const MlpLayer& layer);

@@ -21,8 +21,8 @@ void Model::Logits(const Tensor& logits, const Tensor& rows) {
   stages_.back()->Logits(logits, rows);
 }
 
-void Model::TakeInDrafts(const AttentionPlan& plan, const Tensor& drafts) {
-  for (const auto& stage : stages_) stage->decoder().TakeInDrafts(plan, drafts);
+void Model::TakeInDrafts(const Tensor& drafts) {
+  for (const auto& stage : stages_) stage->decoder().TakeInDrafts(drafts);
 }
 
 }  // namespace tandem

@@ -128,18 +128,18 @@ void RecurrentMixer::Keep(const RecurrentLayer& layer, const LayerKv& kv,
     if (!has_gates()) continue;
     ops_->Convert(kept_gates_.view().Rows(to, count), Gates(from + count).Rows(from, count));
   }
-  if (num_kept > 0) kept_.push_back({&layer, kv});
+  if (num_kept > 0) kept_.push_back({&layer, kv, &plan});
 }
 
-void RecurrentMixer::TakeInDrafts(const AttentionPlan& plan, const Tensor& drafts) {
-  const int64_t count = plan.num_tokens();
+void RecurrentMixer::TakeInDrafts(const Tensor& drafts) {
+  const int64_t count = drafts.rows();
   for (size_t i = 0; i < kept_.size(); ++i) {
     const int64_t first = static_cast<int64_t>(i) * max_drafts_;
     ops_->GatherRows(In(count), kept_in_.view().Rows(first, max_drafts_), drafts);
     if (has_gates()) {
       ops_->GatherRows(Gates(count), kept_gates_.view().Rows(first, max_drafts_), drafts);
     }
-    RunIn(*kept_[i].layer, kept_[i].kv, plan);
+    RunIn(*kept_[i].layer, kept_[i].kv, *kept_[i].plan);
   }
 }
 

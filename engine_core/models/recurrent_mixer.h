@@ -40,11 +40,11 @@ class RecurrentMixer {
   }
   // Starts a step; what was kept of the one before is gone.
   void Begin() { kept_.clear(); }
-  // What layer.out is to multiply.  [T, all V] act. The layer lives until the next step.
+  // What layer.out is to multiply.  [T, all V] act. Layer and plan live until the next step.
   Tensor Run(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
-  // The states of all layers take in drafts of the step, which follow what they have. plan: of
-  // these tokens; drafts: [T] i32, which of the step's drafts each of them is.
-  void TakeInDrafts(const AttentionPlan& plan, const Tensor& drafts);
+  // The states of all layers take in drafts of the step, which follow what they have. The plans of
+  // Run describe these tokens by now.  drafts: [T] i32, which of the step's drafts each of them is.
+  void TakeInDrafts(const Tensor& drafts);
 
  private:
   explicit RecurrentMixer(const LoadContext& context);
@@ -62,6 +62,7 @@ class RecurrentMixer {
   struct Kept {
     const RecurrentLayer* layer;
     LayerKv kv;
+    const AttentionPlan* plan;
   };
   void Keep(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   Tensor RunIn(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);

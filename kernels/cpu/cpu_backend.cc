@@ -188,6 +188,7 @@ StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec
     return InvalidArgumentError("head_dim is " + std::to_string(head_dim) +
                                 ", the cpu backend takes up to " + std::to_string(kMaxHeadDim));
   }
+  RETURN_IF_ERROR(CheckNumBlocks(spec, KeyBytesOf(spec, dtype_)));
   const int64_t units = KvBytesPerBlock(spec) / SizeOf(DType::kI32) * spec.num_blocks;
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kI32, {&units, 1}));
   return std::make_unique<KvCache>(spec, std::move(memory), KeyBytesOf(spec, dtype_));

@@ -44,7 +44,7 @@ inline StateArgs StateArgsOf(const StatePart& state, const CudaAttentionPlan& pl
   return {.runs = plan.state_runs,
           .block_table = plan.batch().block_table.Data<int32_t>(),
           .states = state.kv.states + state.offset,
-          .stride = state.kv.state_size,
+          .stride = state.kv.state_stride,
           .block_size = state.kv.block_size};
 }
 

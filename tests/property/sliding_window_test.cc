@@ -29,7 +29,7 @@ class World {
     config_.max_model_len = 1 + Below(60);
     config_.max_num_seqs = 5;
     config_.max_num_batched_tokens = 1 + Below(20);
-    config_.groups = LayerGroups::OfWindow(2 + Below(30));
+    config_.groups = LayerGroups::OfWindow(Below(4) == 0 ? 2 : 2 + Below(30));  // 2: of states
     if (Below(3) > 0) {
       config_.groups.num_full = Below(3);
       config_.groups.num_local = 1 + Below(3);

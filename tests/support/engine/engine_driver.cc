@@ -105,7 +105,7 @@ std::unique_ptr<ModelSource> MakeSource(const EngineDriverOptions& options,
 
 // As an engine would. The cache stays as large, in smaller blocks.
 void SetGroups(const ModelConfig& config, bool is_whole, ExecutorLimits* limits) {
-  if (config.is_bidirectional || config.is_uneven() || config.recurrent.num_layers() > 0) return;
+  if (config.is_bidirectional || config.is_uneven()) return;
   const LayerGroups groups = LayerGroupsOf(config);
   if (groups.count() > 1 && !is_whole) return;
   limits->groups = groups;

@@ -274,6 +274,36 @@ TEST_CASE("engine config: why all layers share one kind of block") {
   CHECK_THAT(why(), Contains("heads differ"));
 }
 
+TEST_CASE("engine config: layers with states are groups of their own, in blocks of their size") {
+  ModelConfig model = SmallModel();
+  model.num_layers = 4;
+  model.num_kv_heads = 2;
+  model.head_dim = 16;
+  model.recurrent.kind = RecurrentKind::kScan;
+  model.recurrent.kernel = 4;
+  model.recurrent.layers = {true, true, false, true};
+  model.recurrent.num_key_heads = model.recurrent.num_value_heads = 4;
+  model.recurrent.value_dim = model.recurrent.key_dim = 32;
+  const auto limits = [&](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"model", "--device"});
+    return Setup(flags, model).runner.limits;
+  };
+  CHECK(limits({"cpu"}).groups == LayerGroups::OfStates(1, 3));
+  CHECK(limits({"cpu"}).block_size == 160);
+  CHECK(limits({"cpu", "--kv-cache-dtype", "int8"}).block_size == 320);
+  CHECK(limits({"cpu", "--block-size", "64"}).groups == LayerGroups::OfStates(1, 3));
+  CHECK(limits({"cpu", "--block-size", "64"}).block_size == 64);
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"cuda"}, {"cpu", "--tensor-parallel-size", "2"},
+        {"cpu", "--disable-hybrid-kv-cache-manager"}}) {
+    CHECK(limits(flags).groups == LayerGroups());
+    CHECK(limits(flags).block_size == 448);
+  }
+  model.recurrent.layers.assign(4, true);
+  CHECK(limits({"cuda"}).groups == LayerGroups::OfStates(0, 1));
+  CHECK(limits({"cuda"}).block_size == 256);
+}
+
 TEST_CASE("engine config: what is not built for layers that differ in their heads") {
   ModelConfig model = SmallModel();
   model.architecture = "Gemma4ForCausalLM";

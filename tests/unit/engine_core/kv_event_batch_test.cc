@@ -120,6 +120,11 @@ TEST_CASE("KV events have the group of layers, and what its layers see") {
   cache.groups = {.num_full = 1, .num_local = 1, .chunk = 8};
   const auto chunks = ToKvEventBatch({local}, cache, /*unix_time=*/1);
   CHECK(std::get<wire::KvBlockStored>(chunks.events[0]).attention_chunk == 8);
+  cache.groups = LayerGroups::OfStates(1, 1);
+  const auto states = ToKvEventBatch({stored, local}, cache, /*unix_time=*/1);
+  const auto& keys = std::get<wire::KvBlockStored>(states.events[0]);
+  const auto& state = std::get<wire::KvBlockStored>(states.events[1]);
+  CHECK((!keys.is_state && state.is_state && state.sliding_window == 0));
 }
 
 TEST_CASE("KV events of later blocks carry no salt") {

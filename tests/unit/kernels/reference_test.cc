@@ -152,4 +152,33 @@ TEST_CASE(
   CHECK(at(cache->layer(3).states) == 2 * 3 * 8 * (2 * 4 + 16));
 }
 
+TEST_CASE("a KV cache with states in place: a block's keys, values or state lie in one piece") {
+  auto backend = MakeReferenceBackend();
+  KvCacheSpec spec = {.num_layers = 2,
+                      .num_kv_heads = 1,
+                      .head_dim = 4,
+                      .block_size = 8,
+                      .num_blocks = 3,
+                      .state_size = 70,
+                      .has_states_in_place = true};
+  constexpr int64_t kKeys = 8 * 4;  // floats of a block's keys
+  CHECK(spec.num_with_state(2) == 2);
+  CHECK(backend->KvBytesPerBlock(spec) == 4 * 2 * 3 * kKeys);  // a state takes three such parts
+  const auto cache = backend->AllocateKvCache(spec).value();
+  CHECK(cache->numbers_per_block() == 3);
+  const LayerKv &first = cache->layer(0), &second = cache->layer(1);
+  CHECK(first.num_blocks == 9);
+  CHECK(first.states == first.k);
+  CHECK(static_cast<const float*>(first.v) == first.states + kKeys);
+  CHECK((first.state_size == 70 && first.state_stride == kKeys));
+  CHECK(second.states == first.states + 9 * kKeys);
+  spec.state_size = 10;
+  CHECK(backend->KvBytesPerBlock(spec) == 4 * 2 * 2 * kKeys);
+  CHECK(backend->AllocateKvCache(spec).value()->numbers_per_block() == 2);
+  spec.is_latent = true;
+  CHECK(backend->AllocateKvCache(spec).value()->numbers_per_block() == 1);
+  spec.num_blocks = int64_t{1} << 28;
+  CHECK(backend->AllocateKvCache(spec).status().code() == StatusCode::kResourceExhausted);
+}
+
 }  // namespace tandem

@@ -38,6 +38,37 @@ ModelConfig Llama4Scout() {
   return config;
 }
 
+// Every `period`-th layer has keys and values, the others states.
+ModelConfig States(int64_t num_layers, int64_t period, int64_t num_kv_heads, int64_t head_dim) {
+  ModelConfig config = Windows(num_layers, period, 0, num_kv_heads, head_dim);
+  config.recurrent.layers = std::exchange(config.sliding_layers, {});
+  config.recurrent.kernel = 4;
+  return config;
+}
+
+ModelConfig Qwen3Next80b() {
+  ModelConfig config = States(48, 4, 2, 256);
+  config.recurrent.kind = RecurrentKind::kDelta;
+  config.recurrent.num_key_heads = 16;
+  config.recurrent.num_value_heads = 32;
+  config.recurrent.key_dim = config.recurrent.value_dim = 128;
+  return config;
+}
+
+// 24 of its layers have states, 4 keys and values, and 24 neither.
+ModelConfig NemotronHOf8b() {
+  ModelConfig config = States(52, 2, 8, 128);
+  config.recurrent.kind = RecurrentKind::kScan;
+  config.recurrent.num_groups = 8;
+  config.recurrent.num_key_heads = config.recurrent.num_value_heads = 128;
+  config.recurrent.key_dim = 128;
+  config.recurrent.value_dim = 64;
+  config.recurrent.kv_layers.assign(52, false);
+  for (const size_t i : {7, 18, 29, 40}) config.recurrent.kv_layers[i] = true;
+  for (const size_t i : {18, 40}) config.recurrent.layers[i] = false;
+  return config;
+}
+
 TEST_CASE("model sizes: groups have as many layers as the rarer kind, or nearly") {
   CHECK(LayerGroupsOf(GptOss20b()) == LayerGroups{.num_full = 1, .num_local = 1, .window = 128});
   CHECK(LayerGroupsOf(Gemma3Of4b()) ==
@@ -52,6 +83,43 @@ TEST_CASE("model sizes: groups have as many layers as the rarer kind, or nearly"
   CHECK(LayerGroupsOf(model) == LayerGroups::OfWindow(7));
   model.sliding_layers.assign(11, false);
   CHECK(LayerGroupsOf(model) == LayerGroups());
+}
+
+TEST_CASE("model sizes: layers with states are groups of their own") {
+  ModelConfig model = Qwen3Next80b();
+  CHECK(LayerGroupsOf(model) == LayerGroups::OfStates(1, 3));
+  const KvCacheSpec spec = KvSpecOf(model, 32, 10, KvFormat::kCompute, {}, LayerGroupsOf(model));
+  CHECK((spec.num_layers == 12 && spec.has_states_in_place && spec.layers.empty()));
+  CHECK(KvPlacesOf(model)[47].layer == 11);
+  CHECK(KvPlacesOf(model)[47].group == 0);
+  CHECK(KvPlacesOf(model)[46].layer == 11);
+  CHECK(KvPlacesOf(model)[46].group == 3);
+  const KvCacheSpec whole = KvSpecOf(model, 32, 10);
+  CHECK((whole.num_layers == 48 && !whole.has_states_in_place && whole.num_with_state(48) == 36));
+  CHECK(LayerGroupsOf(NemotronHOf8b()) == LayerGroups::OfStates(1, 6));
+  CHECK(KvPlacesOf(NemotronHOf8b())[1].group == 0);  // keeps nothing
+  // Of one kind; of both kinds in each layer; beside windows.
+  model.recurrent.layers.assign(48, true);
+  CHECK(LayerGroupsOf(model) == LayerGroups::OfStates(0, 1));
+  CHECK(!KvSpecOf(model, 32, 10, KvFormat::kCompute, {}, LayerGroupsOf(model)).has_states_in_place);
+  model.recurrent.kv_layers.assign(48, true);
+  CHECK(LayerGroupsOf(model) == LayerGroups());
+  model = Qwen3Next80b();
+  model.sliding_window = 7;
+  model.sliding_layers.assign(48, false);
+  model.sliding_layers[47] = true;
+  CHECK(LayerGroupsOf(model) == LayerGroups());
+}
+
+TEST_CASE("model sizes: blocks are so long that a state takes no more than keys and values") {
+  const auto tokens = [](const ModelConfig& model, KvFormat format = KvFormat::kCompute) {
+    return std::pair(DefaultBlockSize(model, DType::kBf16, format, false),
+                     DefaultBlockSize(model, DType::kBf16, format, false, LayerGroupsOf(model)));
+  };
+  CHECK(tokens(Qwen3Next80b()) == std::pair<int64_t, int64_t>{3232, 1088});
+  CHECK(tokens(NemotronHOf8b()) == std::pair<int64_t, int64_t>{4096, 1056});
+  CHECK(tokens(Qwen3Next80b(), KvFormat::kInt8).second == 2144);
+  CHECK(tokens(GptOss20b()) == std::pair<int64_t, int64_t>{32, 32});
 }
 
 TEST_CASE("model sizes: layers of equal place in their groups share a layer of the cache") {
@@ -91,9 +159,11 @@ TEST_CASE("model sizes: layers that use another's choice of keys keep no key of 
 }
 
 TEST_CASE("model sizes: the log has what a token takes in each kind of layers") {
-  const auto text = [](const ModelConfig& model, const LayerGroups& groups) {
-    const KvCacheSpec spec = KvSpecOf(model, 32, 10, KvFormat::kCompute, {}, groups);
-    const KeyBytes key_bytes = [](int heads, int dim) { return int64_t{2} * 32 * heads * dim; };
+  const auto text = [](const ModelConfig& model, const LayerGroups& groups, int block_size = 32) {
+    const KvCacheSpec spec = KvSpecOf(model, block_size, 10, KvFormat::kCompute, {}, groups);
+    const KeyBytes key_bytes = [=](int heads, int dim) {
+      return int64_t{2} * block_size * heads * dim;
+    };
     return KvMemoryText(model, spec, groups, spec.bytes_per_block(key_bytes));
   };
   CHECK(text(GptOss20b(), {}) == "49,152 bytes per token in 24 layers");
@@ -103,12 +173,15 @@ TEST_CASE("model sizes: the log has what a token takes in each kind of layers") 
   CHECK(text(Llama4Scout(), LayerGroupsOf(Llama4Scout())) ==
         "49,152 bytes per token in 12 layers, 147,456 in 36 that keep a chunk of 8192; blocks of 4 "
         "groups of layers");
+  CHECK(text(Qwen3Next80b(), LayerGroupsOf(Qwen3Next80b()), 1088) ==
+        "24,576 bytes per token in 12 layers, 80,216,064 for a state in each of 36 more; blocks of "
+        "4 groups of layers");
 }
 
-// The table of docs/developer/figures.md: blocks in use, each of 32 tokens in the layers of a
-// group, when a request computes its last token.
-int32_t BlocksAt(int32_t num_tokens, const LayerGroups& groups) {
-  ExecutorLimits limits = {.block_size = 32,
+// The tables of docs/developer/figures.md: blocks in use, each of the layers of a group, when a
+// request computes its last token.
+int32_t BlocksAt(int32_t num_tokens, const LayerGroups& groups, int32_t block_size = 32) {
+  ExecutorLimits limits = {.block_size = block_size,
                            .max_num_seqs = 1,
                            .max_num_batched_tokens = 2048,
                            .max_model_len = num_tokens,
@@ -119,7 +192,7 @@ int32_t BlocksAt(int32_t num_tokens, const LayerGroups& groups) {
   SequenceView sequence;
   sequence.token_ids = tokens;
   Admission admission;
-  admission.num_tokens = 2048;
+  admission.num_tokens = std::min(num_tokens, 2048);
   const RequestSlot slot{0};
   REQUIRE(cache.TryAdmit(slot, sequence, admission));
   for (int32_t end = 4096; end <= num_tokens; end += 2048) {
@@ -148,6 +221,28 @@ TEST_CASE("model sizes: what a request of 8,192 tokens holds, and one of 32,768"
   CHECK(held(Olmo3Of7b(), 32768) == std::vector<int64_t>{32768, 11264});
   CHECK(held(Llama4Scout(), 8192) == std::vector<int64_t>{12288, 12288});
   CHECK(held(Llama4Scout(), 32768) == std::vector<int64_t>{49152, 21504});
+}
+
+TEST_CASE("model sizes: what a request to a model with states holds") {
+  // MiB, before and after.
+  const auto held = [](const ModelConfig& model, int32_t num_tokens) {
+    const auto bytes = [&](const LayerGroups& groups) {
+      const auto block_size = static_cast<int32_t>(
+          DefaultBlockSize(model, DType::kBf16, KvFormat::kCompute, false, groups));
+      const KeyBytes key_bytes = [=](int heads, int dim) {
+        return int64_t{2} * block_size * heads * dim;
+      };
+      const KvCacheSpec spec = KvSpecOf(model, block_size, 10, KvFormat::kCompute, {}, groups);
+      return (BlocksAt(num_tokens, groups, block_size) * spec.bytes_per_block(key_bytes)) >> 20;
+    };
+    return std::vector<int64_t>{bytes({}), bytes(LayerGroupsOf(model))};
+  };
+  CHECK(held(Qwen3Next80b(), 1000) == std::vector<int64_t>{151, 102});
+  CHECK(held(Qwen3Next80b(), 8192) == std::vector<int64_t>{453, 280});
+  CHECK(held(Qwen3Next80b(), 32768) == std::vector<int64_t>{1662, 867});
+  CHECK(held(NemotronHOf8b(), 1000) == std::vector<int64_t>{162, 115});
+  CHECK(held(NemotronHOf8b(), 8192) == std::vector<int64_t>{325, 231});
+  CHECK(held(NemotronHOf8b(), 32768) == std::vector<int64_t>{1302, 627});
 }
 
 TEST_CASE("model sizes: drafts of a step, at least those of one request") {

@@ -384,6 +384,10 @@ TEST_CASE("step inputs: groups of layers have tables and slots of their own") {
   const AttentionBatch local = AttentionBatchOf(inputs.host(), layout.lengths(), 1);
   CHECK_THAT(numbers(local.slot_mapping), Equals(std::vector<int32_t>{20, 21}));
   CHECK_THAT(numbers(local.block_table), Equals(std::vector<int32_t>{0, 5}));
+  inputs.Begin(shape);
+  inputs.Fill(layout, batch, /*numbers_per_block=*/3);
+  CHECK_THAT(numbers(inputs.host().slots), Equals(std::vector<int32_t>{24, 25, 60, 61}));
+  CHECK_THAT(numbers(inputs.host().block_table), Equals(std::vector<int32_t>{9, 6, 0, 15}));
 }
 
 }  // namespace
