@@ -112,11 +112,11 @@ struct LayerKv {
   bool is_latent = false;   // then v is k
   float* states = nullptr;  // of block 0
   int64_t state_size = 0;
-  int64_t state_stride = 0;  // floats from the state of a block to the next one's
+  int64_t state_stride = 0;        // floats from the state of a block to the next one's
   float k_scale = 1, v_scale = 1;  // of kFloat8: the checkpoint's, set by the caller
 };
 
-// ResourceExhausted: slots of so many blocks are not numbered in 32 bits.
+// ResourceExhausted: the slots of spec.num_blocks cannot be numbered in 32 bits.
 Status CheckNumBlocks(const KvCacheSpec& spec, const KeyBytes& key_bytes);
 
 class KvCache {

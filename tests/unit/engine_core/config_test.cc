@@ -293,9 +293,9 @@ TEST_CASE("engine config: layers with states are groups of their own, in blocks 
   CHECK(limits({"cpu", "--kv-cache-dtype", "int8"}).block_size == 320);
   CHECK(limits({"cpu", "--block-size", "64"}).groups == LayerGroups::OfStates(1, 3));
   CHECK(limits({"cpu", "--block-size", "64"}).block_size == 64);
-  for (const std::vector<std::string>& flags :
-       {std::vector<std::string>{"cuda"}, {"cpu", "--tensor-parallel-size", "2"},
-        {"cpu", "--disable-hybrid-kv-cache-manager"}}) {
+  for (const std::vector<std::string>& flags : {std::vector<std::string>{"cuda"},
+                                                {"cpu", "--tensor-parallel-size", "2"},
+                                                {"cpu", "--disable-hybrid-kv-cache-manager"}}) {
     CHECK(limits(flags).groups == LayerGroups());
     CHECK(limits(flags).block_size == 448);
   }

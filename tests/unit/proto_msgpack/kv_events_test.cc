@@ -89,8 +89,9 @@ TEST_CASE("KV events: groups of layers have their number and kind") {
                   "chunked_local_attention\x03") != std::string::npos);
   stored.attention_chunk = 0;
   stored.is_state = true;
-  CHECK(EncodeKvEvents(Batch(stored), KvHashForm::kInteger)
-            .find("kv_cache_spec_kind\xa5mamba\x03") != std::string::npos);
+  CHECK(
+      EncodeKvEvents(Batch(stored), KvHashForm::kInteger).find("kv_cache_spec_kind\xa5mamba\x03") !=
+      std::string::npos);
   KvBlockRemoved removed = {HashEndingIn(7)};
   removed.group = 2;
   CHECK(EncodeKvEvents(Batch(removed), KvHashForm::kInteger).find("group_idx\x02\x03") !=
