@@ -5,7 +5,7 @@
 #include <cstring>
 #include <vector>
 
-#include "kernels/exp_non_positive.h"
+#include "kernels/cpu/state_loops.h"
 
 namespace tandem {
 namespace {
@@ -14,11 +14,17 @@ constexpr int64_t kChannelsAtOnce = 64;
 constexpr int64_t kMaxKernel = 8;
 
 // Numbers [first, first + count) of a row.
-void LoadRow(const Tensor& x, int64_t row, int64_t first, int64_t count, float* to) {
-  ConvertTensor(Tensor(to, DType::kF32, {1, count}), x.Rows(row, 1).Columns(first, count));
+void LoadRow(const StateKernels& kernels, const Tensor& x, int64_t row, int64_t first,
+             int64_t count, float* to) {
+  const Tensor from = x.Rows(row, 1).Columns(first, count);
+  if (x.dtype == DType::kBf16) return kernels.widen(&from.Data<Bf16>()->bits, count, to);
+  ConvertTensor(Tensor(to, DType::kF32, {1, count}), from);
 }
-void StoreRow(const Tensor& out, int64_t row, int64_t first, int64_t count, float* from) {
-  ConvertTensor(out.Rows(row, 1).Columns(first, count), Tensor(from, DType::kF32, {1, count}));
+void StoreRow(const StateKernels& kernels, const Tensor& out, int64_t row, int64_t first,
+              int64_t count, float* from) {
+  const Tensor to = out.Rows(row, 1).Columns(first, count);
+  if (out.dtype == DType::kBf16) return kernels.narrow(from, count, &to.Data<Bf16>()->bits);
+  ConvertTensor(to, Tensor(from, DType::kF32, {1, count}));
 }
 
 float* RoomFor(int64_t size, std::vector<float>* room) {
@@ -111,12 +117,16 @@ StateRun RunOf(const BatchSequence& tokens, const LayerKv& kv, int64_t offset) {
 }
 
 // The state has the last inputs, oldest first: rows of all channels.
-void ConvolveRun(const Tensor& out, const Tensor& x, const ConvOptions& options,
-                 const StateRun& run, int64_t first_channel, int64_t num_channels) {
+void ConvolveRun(const StateKernels& kernels, const Tensor& out, const Tensor& x,
+                 const ConvOptions& options, const StateRun& run, int64_t first_channel,
+                 int64_t num_channels) {
   const int64_t kernel = options.weight.rows(), channels = options.weight.shape[1];
   const int64_t num_kept = kernel - 1;
   CHECK(num_channels <= kChannelsAtOnce && kernel <= kMaxKernel) << num_channels << kernel;
+  // The last inputs, in turns.
   float kept[kMaxKernel][kChannelsAtOnce], sums[kChannelsAtOnce];
+  const float* inputs[kMaxKernel];
+  const float* bias = options.bias.empty() ? nullptr : options.bias.Data<float>() + first_channel;
   // Others copy and clear their own channels of the state.
   const int32_t first = run.tokens.first_position;
   for (int64_t j = 0; j < num_kept; ++j) {
@@ -128,153 +138,76 @@ void ConvolveRun(const Tensor& out, const Tensor& x, const ConvOptions& options,
   }
   for (int32_t i = 0; i < run.tokens.num_tokens; ++i) {
     const int64_t token = run.tokens.first_token + i;
-    LoadRow(x, token, first_channel, num_channels, kept[num_kept]);
-    for (int64_t c = 0; c < num_channels; ++c) {
-      sums[c] = options.bias.empty() ? 0 : options.bias.Data<float>()[first_channel + c];
-    }
-    for (int64_t j = 0; j < kernel; ++j) {
-      const float* weight = options.weight.Row<float>(j) + first_channel;
-      for (int64_t c = 0; c < num_channels; ++c) sums[c] += weight[c] * kept[j][c];
-    }
+    LoadRow(kernels, x, token, first_channel, num_channels, kept[(i + num_kept) % kernel]);
+    for (int64_t j = 0; j < kernel; ++j) inputs[j] = kept[(i + j) % kernel];
+    kernels.convolve({.inputs = inputs,
+                      .weight = options.weight.Data<float>() + first_channel,
+                      .bias = bias,
+                      .out = sums,
+                      .kernel = kernel,
+                      .size = num_channels,
+                      .weight_stride = options.weight.row_stride});
     for (int64_t c = 0; options.has_silu && c < num_channels; ++c) sums[c] = Silu(sums[c]);
-    StoreRow(out, token, first_channel, num_channels, sums);
-    for (int64_t j = 0; j < num_kept; ++j) std::copy_n(kept[j + 1], num_channels, kept[j]);
+    StoreRow(kernels, out, token, first_channel, num_channels, sums);
     if (!run.LeavesState(i)) continue;
     for (int64_t j = 0; j < num_kept; ++j) {
-      std::copy_n(kept[j], num_channels, run.StateOf(first + i) + j * channels + first_channel);
+      std::copy_n(inputs[j + 1], num_channels,
+                  run.StateOf(first + i) + j * channels + first_channel);
     }
   }
 }
-
-// What a token does to a state and reads from it. These loops are most of a run, so they are
-// compiled for wider registers too. Elements of a row are apart from each other and nothing is
-// contracted: the bits are the same in each.
-template <class Token>
-using TokenLoop = void (*)(const Token& token);
-
-template <class Token>
-TokenLoop<Token> Widest(TokenLoop<Token> plain, TokenLoop<Token> avx2, TokenLoop<Token> avx512) {
-  if (__builtin_cpu_supports("avx512f")) return avx512;
-  return __builtin_cpu_supports("avx2") ? avx2 : plain;
-}
-
-struct DeltaToken {
-  float* state;        // [key_dim, value_dim]
-  const float *q, *k;  // [key_dim]
-  const float* kept;   // [key_dim], or of all rows: kept_stride 0
-  const float* v;      // [value_dim], as the next two
-  float *seen, *sums;  // scratch; the output
-  int64_t key_dim, value_dim, kept_stride;
-  float beta;
-};
-
-inline __attribute__((always_inline)) void DeltaLoop(const DeltaToken& token) {
-  const int64_t size = token.value_dim;
-  float* __restrict seen = token.seen;
-  float* __restrict sums = token.sums;
-  std::fill_n(seen, size, 0.0f);
-  for (int64_t i = 0; i < token.key_dim; ++i) {
-    float* __restrict row = token.state + i * size;
-    const float kept = token.kept[i * token.kept_stride], key = token.k[i];
-    for (int64_t j = 0; j < size; ++j) {
-      row[j] *= kept;
-      seen[j] += row[j] * key;
-    }
-  }
-  for (int64_t j = 0; j < size; ++j) seen[j] = token.beta * (token.v[j] - seen[j]);
-  std::fill_n(sums, size, 0.0f);
-  for (int64_t i = 0; i < token.key_dim; ++i) {
-    float* __restrict row = token.state + i * size;
-    const float key = token.k[i], query = token.q[i];
-    for (int64_t j = 0; j < size; ++j) {
-      row[j] += key * seen[j];
-      sums[j] += row[j] * query;
-    }
-  }
-}
-void DeltaLoopPlain(const DeltaToken& token) { DeltaLoop(token); }
-__attribute__((target("avx2"))) void DeltaLoopAvx2(const DeltaToken& token) { DeltaLoop(token); }
-__attribute__((target("avx512f"))) void DeltaLoopAvx512(const DeltaToken& token) {
-  DeltaLoop(token);
-}
-
-struct ScanToken {
-  float* state;            // [num_states, dim]
-  const float *x, *b, *c;  // [dim], [num_states], [num_states]
-  float* sums;             // [dim], the output; starts as what is skipped
-  int64_t num_states, dim;
-  float step, kept;
-};
-
-inline __attribute__((always_inline)) void ScanLoop(const ScanToken& token) {
-  const float* __restrict x = token.x;
-  float* __restrict sums = token.sums;
-  for (int64_t n = 0; n < token.num_states; ++n) {
-    float* __restrict row = token.state + n * token.dim;
-    const float in = token.step * token.b[n], out = token.c[n];
-    for (int64_t p = 0; p < token.dim; ++p) {
-      row[p] = row[p] * token.kept + in * x[p];
-      sums[p] += row[p] * out;
-    }
-  }
-}
-void ScanLoopPlain(const ScanToken& token) { ScanLoop(token); }
-__attribute__((target("avx2"))) void ScanLoopAvx2(const ScanToken& token) { ScanLoop(token); }
-__attribute__((target("avx512f"))) void ScanLoopAvx512(const ScanToken& token) { ScanLoop(token); }
 
 // The head's state is S [key_dim, value_dim].
-void DeltaRun(const Tensor& out, const Tensor& qkv, const Tensor& gates,
-              const DeltaOptions& options, const StateRun& all_heads, int64_t value_head) {
-  static const auto loop = Widest<DeltaToken>(DeltaLoopPlain, DeltaLoopAvx2, DeltaLoopAvx512);
+void DeltaRun(const StateKernels& kernels, const Tensor& out, const Tensor& qkv,
+              const Tensor& gates, const DeltaOptions& options, const StateRun& all_heads,
+              int64_t value_head) {
   const int64_t key_dim = options.key_dim, value_dim = options.value_dim;
   const int64_t key_head = value_head / (options.num_value_heads / options.num_key_heads);
   const int64_t keys = options.num_key_heads * key_dim, size = key_dim * value_dim;
   StateRun run = all_heads;
   run.states += value_head * size;
-  float* q = Scratch(3 * key_dim + 3 * value_dim);
+  float* q = Scratch(3 * key_dim + 2 * value_dim);
   float* k = q + key_dim;
   float* kept = k + key_dim;  // of each row, or the first one of all
   float* v = kept + key_dim;
-  float* seen = v + value_dim;
-  float* sums = seen + value_dim;
+  float* sums = v + value_dim;
   const float decay = -std::exp(options.a_log.Data<float>()[value_head]);
   const int64_t num_decays = options.dt_bias.rows() / options.num_value_heads;  // of this head
   const int64_t stride = num_decays == 1 ? 0 : 1;
   const float* dt_bias = options.dt_bias.Data<float>() + value_head * num_decays;
   ForEachBlock(run, size, [&](int64_t begin, int64_t end, float* state) {
     for (int64_t t = begin; t < end; ++t) {
-      LoadRow(qkv, t, key_head * key_dim, key_dim, q);
-      LoadRow(qkv, t, keys + key_head * key_dim, key_dim, k);
-      LoadRow(qkv, t, 2 * keys + value_head * value_dim, value_dim, v);
+      LoadRow(kernels, qkv, t, key_head * key_dim, key_dim, q);
+      LoadRow(kernels, qkv, t, keys + key_head * key_dim, key_dim, k);
+      LoadRow(kernels, qkv, t, 2 * keys + value_head * value_dim, value_dim, v);
       Normalize(q, key_dim, 1 / std::sqrt(static_cast<float>(key_dim)));
       Normalize(k, key_dim, 1);
       float beta = 0;
-      LoadRow(gates, t, value_head, 1, &beta);
+      LoadRow(kernels, gates, t, value_head, 1, &beta);
       beta = Sigmoid(beta);
-      LoadRow(gates, t, options.num_value_heads + value_head * num_decays, num_decays, kept);
+      LoadRow(kernels, gates, t, options.num_value_heads + value_head * num_decays, num_decays,
+              kept);
       for (int64_t i = 0; i < num_decays; ++i) {
         kept[i] = std::exp(decay * Softplus(kept[i] + dt_bias[i]));
       }
-      loop({.state = state,
-            .q = q,
-            .k = k,
-            .kept = kept,
-            .v = v,
-            .seen = seen,
-            .sums = sums,
-            .key_dim = key_dim,
-            .value_dim = value_dim,
-            .kept_stride = stride,
-            .beta = beta});
-      StoreRow(out, t, value_head * value_dim, value_dim, sums);
+      kernels.delta({.state = state,
+                     .q = q,
+                     .k = k,
+                     .kept = kept,
+                     .v = v,
+                     .out = sums,
+                     .key_dim = key_dim,
+                     .value_dim = value_dim,
+                     .kept_stride = stride,
+                     .beta = beta});
+      StoreRow(kernels, out, t, value_head * value_dim, value_dim, sums);
     }
   });
 }
 
 // The head's state is S^T [state_dim, head_dim].
-void ScanRun(const Tensor& out, const Tensor& xbc, const Tensor& dt, const ScanOptions& options,
-             const StateRun& all_heads, int64_t head) {
-  static const auto loop = Widest<ScanToken>(ScanLoopPlain, ScanLoopAvx2, ScanLoopAvx512);
+void ScanRun(const StateKernels& kernels, const Tensor& out, const Tensor& xbc, const Tensor& dt,
+             const ScanOptions& options, const StateRun& all_heads, int64_t head) {
   const int64_t dim = options.head_dim, num_states = options.state_dim;
   const int64_t inner = options.num_heads * dim, size = dim * num_states;
   const int64_t group = head * options.num_groups / options.num_heads;
@@ -288,40 +221,39 @@ void ScanRun(const Tensor& out, const Tensor& xbc, const Tensor& dt, const ScanO
   const float skip = options.d.Data<float>()[head];
   ForEachBlock(run, size, [&](int64_t begin, int64_t end, float* state) {
     for (int64_t t = begin; t < end; ++t) {
-      LoadRow(xbc, t, head * dim, dim, x);
-      LoadRow(xbc, t, inner + group * num_states, num_states, b);
-      LoadRow(xbc, t, inner + (options.num_groups + group) * num_states, num_states, c);
+      LoadRow(kernels, xbc, t, head * dim, dim, x);
+      LoadRow(kernels, xbc, t, inner + group * num_states, num_states, b);
+      LoadRow(kernels, xbc, t, inner + (options.num_groups + group) * num_states, num_states, c);
       float step = 0;
-      LoadRow(dt, t, head, 1, &step);
+      LoadRow(kernels, dt, t, head, 1, &step);
       step = std::clamp(Softplus(step + options.dt_bias.Data<float>()[head]), options.dt_min,
                         options.dt_max);
       const float kept = std::exp(decay * step);
-      for (int64_t p = 0; p < dim; ++p) sums[p] = skip * x[p];
-      loop({.state = state,
-            .x = x,
-            .b = b,
-            .c = c,
-            .sums = sums,
-            .num_states = num_states,
-            .dim = dim,
-            .step = step,
-            .kept = kept});
-      StoreRow(out, t, head * dim, dim, sums);
+      kernels.scan({.state = state,
+                    .x = x,
+                    .b = b,
+                    .c = c,
+                    .out = sums,
+                    .num_states = num_states,
+                    .dim = dim,
+                    .step = step,
+                    .kept = kept,
+                    .skip = skip});
+      StoreRow(kernels, out, t, head * dim, dim, sums);
     }
   });
 }
 
 // The state is [state_dim, all channels]; these channels of it are kept here while the run goes on.
-void SelectRun(const Tensor& out, const Tensor& x, const Tensor& dt, const Tensor& bc,
-               const SelectiveOptions& options, const StateRun& run, int64_t first_channel,
-               int64_t num_channels) {
+void SelectRun(const StateKernels& kernels, const Tensor& out, const Tensor& x, const Tensor& dt,
+               const Tensor& bc, const SelectiveOptions& options, const StateRun& run,
+               int64_t first_channel, int64_t num_channels) {
   const int64_t num_states = options.a.rows(), channels = options.a.shape[1];
   const int64_t size = num_channels;
-  float* state = Scratch((num_states + 4) * size + 2 * num_states);
+  float* state = Scratch((num_states + 3) * size + 2 * num_states);
   float* values = state + num_states * size;
   float* steps = values + size;
-  float* inputs = steps + size;
-  float* sums = inputs + size;
+  float* sums = steps + size;
   float* b = sums + size;
   float* c = b + num_states;
   const float* skip = options.d.Data<float>() + first_channel;
@@ -337,21 +269,22 @@ void SelectRun(const Tensor& out, const Tensor& x, const Tensor& dt, const Tenso
   }
   for (int32_t i = 0; i < run.tokens.num_tokens; ++i) {
     const int64_t token = run.tokens.first_token + i;
-    LoadRow(x, token, first_channel, size, values);
-    LoadRow(dt, token, first_channel, size, steps);
-    LoadRow(bc, token, 0, 2 * num_states, b);
+    LoadRow(kernels, x, token, first_channel, size, values);
+    LoadRow(kernels, dt, token, first_channel, size, steps);
+    LoadRow(kernels, bc, token, 0, 2 * num_states, b);
     for (int64_t j = 0; j < size; ++j) steps[j] = Softplus(steps[j] + dt_bias[j]);
-    for (int64_t j = 0; j < size; ++j) inputs[j] = steps[j] * values[j];
-    for (int64_t j = 0; j < size; ++j) sums[j] = skip[j] * values[j];
-    for (int64_t n = 0; n < num_states; ++n) {
-      float* row = state + n * size;
-      const float* a = options.a.Row<float>(n) + first_channel;
-      for (int64_t j = 0; j < size; ++j) {
-        row[j] = row[j] * ExpNonPositive(a[j] * steps[j]) + inputs[j] * b[n];
-        sums[j] += row[j] * c[n];
-      }
-    }
-    StoreRow(out, token, first_channel, size, sums);
+    kernels.select({.state = state,
+                    .a = options.a.Data<float>() + first_channel,
+                    .x = values,
+                    .steps = steps,
+                    .skip = skip,
+                    .b = b,
+                    .c = c,
+                    .out = sums,
+                    .num_states = num_states,
+                    .size = size,
+                    .a_stride = options.a.row_stride});
+    StoreRow(kernels, out, token, first_channel, size, sums);
     if (!run.LeavesState(i)) continue;
     float* kept = run.StateOf(first + i) + first_channel;
     for (int64_t n = 0; n < num_states; ++n)
@@ -359,14 +292,14 @@ void SelectRun(const Tensor& out, const Tensor& x, const Tensor& dt, const Tenso
   }
 }
 
-void GateNormRow(const Tensor& out, const Tensor& x, const Tensor& gate,
-                 const GatedNormOptions& options, int64_t row) {
+void GateNormRow(const StateKernels& kernels, const Tensor& out, const Tensor& x,
+                 const Tensor& gate, const GatedNormOptions& options, int64_t row) {
   const int64_t size = x.shape[1], group = options.group_size;
   const int64_t num_weights = options.weight.rows();
   float* values = Scratch(2 * size);
   float* gates = values + size;
-  LoadRow(x, row, 0, size, values);
-  LoadRow(gate, row, 0, size, gates);
+  LoadRow(kernels, x, row, 0, size, values);
+  LoadRow(kernels, gate, row, 0, size, gates);
   for (int64_t i = 0; i < size; ++i) {
     gates[i] = options.has_sigmoid ? Sigmoid(gates[i]) : Silu(gates[i]);
   }
@@ -381,28 +314,28 @@ void GateNormRow(const Tensor& out, const Tensor& x, const Tensor& gate,
     for (int64_t i = 0; i < group; ++i) own[i] *= scale * weight[i];
     for (int64_t i = 0; !options.gates_first && i < group; ++i) own[i] *= factors[i];
   }
-  StoreRow(out, row, 0, size, values);
+  StoreRow(kernels, out, row, 0, size, values);
 }
 
-void MultiplyRow(const Tensor& x, const Tensor& y, int64_t row) {
+void MultiplyRow(const StateKernels& kernels, const Tensor& x, const Tensor& y, int64_t row) {
   const int64_t size = x.shape[1];
   float* values = Scratch(2 * size);
   float* factors = values + size;
-  LoadRow(x, row, 0, size, values);
-  LoadRow(y, row, 0, size, factors);
+  LoadRow(kernels, x, row, 0, size, values);
+  LoadRow(kernels, y, row, 0, size, factors);
   for (int64_t i = 0; i < size; ++i) values[i] *= factors[i];
-  StoreRow(x, row, 0, size, values);
+  StoreRow(kernels, x, row, 0, size, values);
 }
 
-void GateRow(const Tensor& x, const Tensor& gate, int64_t row) {
+void GateRow(const StateKernels& kernels, const Tensor& x, const Tensor& gate, int64_t row) {
   const int64_t size = x.shape[1], num_gates = gate.shape[1];
   float* values = Scratch(size + num_gates);
   float* gates = values + size;
-  LoadRow(x, row, 0, size, values);
-  LoadRow(gate, row, 0, num_gates, gates);
+  LoadRow(kernels, x, row, 0, size, values);
+  LoadRow(kernels, gate, row, 0, num_gates, gates);
   for (int64_t i = 0; i < num_gates; ++i) gates[i] = Sigmoid(gates[i]);
   for (int64_t i = 0; i < size; ++i) values[i] *= gates[num_gates == 1 ? 0 : i];
-  StoreRow(x, row, 0, size, values);
+  StoreRow(kernels, x, row, 0, size, values);
 }
 
 }  // namespace tandem

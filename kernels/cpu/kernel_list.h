@@ -13,6 +13,7 @@
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/rope_kernels.h"
 #include "kernels/cpu/route_kernels.h"
+#include "kernels/cpu/state_kernels.h"
 
 namespace tandem {
 namespace {
@@ -57,6 +58,12 @@ constexpr KernelTable ListKernels() {
       .linear_blocks = LinearBlocks<VectorBlocks>,
       .route_top_k = RouteTopK,
       .soft_cap = SoftCap,
+      .state = {.widen = WidenRow,
+                .narrow = NarrowRow,
+                .convolve = ConvolveLoop,
+                .delta = DeltaLoop,
+                .scan = ScanLoop,
+                .select = SelectLoop},
   };
 }
 

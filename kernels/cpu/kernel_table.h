@@ -10,6 +10,7 @@
 
 #include <cstdint>
 
+#include "kernels/cpu/state_loops.h"
 #include "kernels/kv_format.h"
 
 namespace tandem {
@@ -305,6 +306,7 @@ struct KernelTable {
   void (*route_top_k)(const RouteTask& task, const float* logits, float* scratch,
                       int32_t* expert_ids, float* weights);
   void (*soft_cap)(float* x, float cap, int64_t size);
+  StateKernels state;
 };
 
 const KernelTable& ScalarKernels();

@@ -43,8 +43,8 @@ void CpuOps::DoConvolve(const Tensor& out, const Tensor& x, const ConvOptions& o
   ForEachPiece(plan, state.kv.block_size, parts, cost,
                [&](const BatchSequence& sequence, int64_t piece) {
                  const int64_t first = piece * kChannels;
-                 ConvolveRun(out, x, options, RunOf(sequence, state.kv, state.offset), first,
-                             std::min(kChannels, channels - first));
+                 ConvolveRun(table_.state, out, x, options, RunOf(sequence, state.kv, state.offset),
+                             first, std::min(kChannels, channels - first));
                });
 }
 
@@ -55,7 +55,8 @@ void CpuOps::DoDeltaRule(const Tensor& out, const Tensor& qkv, const Tensor& gat
   const int64_t cost = TokensPerSequence(plan) * options.key_dim * options.value_dim / 4;
   ForEachPiece(plan, state.kv.block_size, heads, cost,
                [&](const BatchSequence& sequence, int64_t head) {
-                 DeltaRun(out, qkv, gates, options, RunOf(sequence, state.kv, state.offset), head);
+                 DeltaRun(table_.state, out, qkv, gates, options,
+                          RunOf(sequence, state.kv, state.offset), head);
                });
 }
 
@@ -64,10 +65,10 @@ void CpuOps::DoStateScan(const Tensor& out, const Tensor& xbc, const Tensor& dt,
                          const AttentionPlan& plan) {
   const int64_t heads = options.num_heads;
   const int64_t cost = TokensPerSequence(plan) * options.head_dim * options.state_dim / 4;
-  ForEachPiece(plan, state.kv.block_size, heads, cost,
-               [&](const BatchSequence& sequence, int64_t head) {
-                 ScanRun(out, xbc, dt, options, RunOf(sequence, state.kv, state.offset), head);
-               });
+  ForEachPiece(
+      plan, state.kv.block_size, heads, cost, [&](const BatchSequence& sequence, int64_t head) {
+        ScanRun(table_.state, out, xbc, dt, options, RunOf(sequence, state.kv, state.offset), head);
+      });
 }
 
 void CpuOps::DoSelectiveScan(const Tensor& out, const Tensor& x, const Tensor& dt, const Tensor& bc,
@@ -75,30 +76,30 @@ void CpuOps::DoSelectiveScan(const Tensor& out, const Tensor& x, const Tensor& d
                              const AttentionPlan& plan) {
   const int64_t channels = x.shape[1], parts = (channels + kChannels - 1) / kChannels;
   const int64_t cost = TokensPerSequence(plan) * kChannels * options.a.rows();
-  ForEachPiece(plan, state.kv.block_size, parts, cost,
-               [&](const BatchSequence& sequence, int64_t piece) {
-                 const int64_t first = piece * kChannels;
-                 SelectRun(out, x, dt, bc, options, RunOf(sequence, state.kv, state.offset), first,
-                           std::min(kChannels, channels - first));
-               });
+  ForEachPiece(
+      plan, state.kv.block_size, parts, cost, [&](const BatchSequence& sequence, int64_t piece) {
+        const int64_t first = piece * kChannels;
+        SelectRun(table_.state, out, x, dt, bc, options, RunOf(sequence, state.kv, state.offset),
+                  first, std::min(kChannels, channels - first));
+      });
 }
 
 void CpuOps::DoGatedNorm(const Tensor& out, const Tensor& x, const Tensor& gate,
                          const GatedNormOptions& options) {
   ForEach(x.rows(), 4 * x.shape[1], [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) GateNormRow(out, x, gate, options, t);
+    for (int64_t t = begin; t < end; ++t) GateNormRow(table_.state, out, x, gate, options, t);
   });
 }
 
 void CpuOps::DoGateBySigmoid(const Tensor& x, const Tensor& gate) {
   ForEach(x.rows(), 4 * x.shape[1], [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) GateRow(x, gate, t);
+    for (int64_t t = begin; t < end; ++t) GateRow(table_.state, x, gate, t);
   });
 }
 
 void CpuOps::DoMultiplyBy(const Tensor& x, const Tensor& y) {
   ForEach(x.rows(), x.shape[1], [&](int64_t begin, int64_t end, int) {
-    for (int64_t t = begin; t < end; ++t) MultiplyRow(x, y, t);
+    for (int64_t t = begin; t < end; ++t) MultiplyRow(table_.state, x, y, t);
   });
 }
 

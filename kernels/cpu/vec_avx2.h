@@ -73,6 +73,7 @@ inline void StoreN(uint16_t* p, Vec x, int64_t n) {
   Store(lanes, x);
   memcpy(p, lanes, static_cast<size_t>(n) * sizeof(uint16_t));
 }
+inline void StoreExactN(uint16_t* p, Vec x, int64_t n) { StoreN(p, x, n); }
 
 inline Vec Add(Vec x, Vec y) { return {_mm256_add_ps(x.a, y.a), _mm256_add_ps(x.b, y.b)}; }
 inline Vec Sub(Vec x, Vec y) { return {_mm256_sub_ps(x.a, y.a), _mm256_sub_ps(x.b, y.b)}; }

@@ -47,6 +47,17 @@ inline void Store(uint16_t* p, Vec x) {
 inline void StoreN(uint16_t* p, Vec x, int64_t n) {
   _mm256_mask_storeu_epi16(p, LaneMask(n), (__m256i)_mm512_cvtneps_pbh(x));
 }
+// As StoreN, and denormals stay.
+inline void StoreExactN(uint16_t* p, Vec x, int64_t n) {
+  const __m512i bits = _mm512_castps_si512(x), upper = _mm512_srli_epi32(bits, 16);
+  const __m512i even = _mm512_and_si512(upper, _mm512_set1_epi32(1));  // ties go there
+  const __m512i up = _mm512_add_epi32(even, _mm512_set1_epi32(0x7fff));
+  const __m512i rounded = _mm512_srli_epi32(_mm512_add_epi32(bits, up), 16);
+  const __m512i quiet = _mm512_or_si512(upper, _mm512_set1_epi32(0x40));
+  const __mmask16 is_nan = _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q);
+  const __m512i halves = _mm512_mask_blend_epi32(is_nan, rounded, quiet);
+  _mm256_mask_storeu_epi16(p, LaneMask(n), _mm512_cvtepi32_epi16(halves));
+}
 
 inline Vec Add(Vec a, Vec b) { return _mm512_add_ps(a, b); }
 inline Vec Sub(Vec a, Vec b) { return _mm512_sub_ps(a, b); }

@@ -62,6 +62,7 @@ inline void StoreN(float* p, const Vec& x, int64_t n) {
 inline void StoreN(uint16_t* p, const Vec& x, int64_t n) {
   for (int i = 0; i < n; ++i) p[i] = Narrow(x.lane[i]);
 }
+inline void StoreExactN(uint16_t* p, const Vec& x, int64_t n) { StoreN(p, x, n); }
 inline void Store(float* p, const Vec& x) { StoreN(p, x, kLanes); }
 inline void Store(uint16_t* p, const Vec& x) { StoreN(p, x, kLanes); }
 
