@@ -5,6 +5,7 @@ endif()
 tandem_test(unit_grammar LABEL unit
   SRCS unit/grammar/protocol_test.cc
        unit/grammar/schema/json_pattern_test.cc unit/grammar/schema/json_references_test.cc unit/grammar/schema/json_schema_check_test.cc
+       unit/grammar/schema/schema_fault_test.cc
        unit/grammar/compiler/spec_rewrites_test.cc
        unit/grammar/compiler/token_matcher_test.cc unit/grammar/compiler/utf8_so_far_test.cc
   DEPS grammar grammar/compiler)

@@ -181,13 +181,20 @@ bool RewriteKeywords(Json* part) {
   return is_changed;
 }
 
+// Patterns and keywords, whether of one schema or of several in a tag.
+bool RewriteForm(Json* part) {
+  bool is_changed = part->is_structured() && RewritePatterns(part);
+  is_changed |= RewriteKeywords(part);
+  return is_changed;
+}
+
 // Whether one changed. Each schema of a tag is a whole one.
-bool RewriteSchemasOfTag(Json* part) {
+bool GiveTargetsNamesInTag(Json* part) {
   if (!part->is_structured()) return false;
   bool is_changed = false;
   for (auto it = part->begin(); it != part->end(); ++it) {
     const bool is_schema = part->is_object() && it.key() == "json_schema";
-    is_changed |= is_schema ? GiveTargetsNames(&*it) : RewriteSchemasOfTag(&*it);
+    is_changed |= is_schema ? GiveTargetsNames(&*it) : GiveTargetsNamesInTag(&*it);
   }
   return is_changed;
 }
@@ -202,13 +209,12 @@ bool LooksLikeLark(std::string_view grammar) {
   return true;
 }
 
-StatusOr<std::string> CurrentStructuralTag(const std::string& tag_json, JsonBlanks blanks) {
-  const Json tag = Json::parse(tag_json, nullptr, false);
-  if (!tag.is_object()) return InvalidArgumentError("a structural tag must be a JSON object");
-  if (!tag.contains("structures") && blanks == JsonBlanks::kAny) return tag_json;
-  ASSIGN_OR_RETURN(Json current, ConvertedTag(tag));
-  if (blanks != JsonBlanks::kAny) CapBlanks(&current);
-  return current.dump();
+StatusOr<bool> UpdateStructuralTag(JsonBlanks blanks, Json* tag) {
+  if (!tag->is_object()) return InvalidArgumentError("a structural tag must be a JSON object");
+  if (!tag->contains("structures") && blanks == JsonBlanks::kAny) return false;
+  ASSIGN_OR_RETURN(*tag, ConvertedTag(*tag));
+  if (blanks != JsonBlanks::kAny) CapBlanks(tag);
+  return true;
 }
 
 std::string WithoutLeadingCarets(std::string_view regex) {
@@ -235,24 +241,16 @@ std::string WithoutLeadingCarets(std::string_view regex) {
   return rewritten.append(regex.substr(done));
 }
 
-std::string WithReadablePatterns(const std::string& json) {
-  if (json.find("pattern") == json.npos) return json;
-  Json parsed = Json::parse(json, nullptr, false);
-  return parsed.is_structured() && RewritePatterns(&parsed) ? parsed.dump() : json;
+bool RewriteSchema(Json* schema) {
+  bool is_changed = RewriteForm(schema);
+  is_changed |= GiveTargetsNames(schema);
+  return is_changed;
 }
 
-std::string WithTodaysKeywords(const std::string& json) {
-  if (json.find("\"items\"") == json.npos && json.find("\"format\"") == json.npos) return json;
-  Json parsed = Json::parse(json, nullptr, false);
-  return RewriteKeywords(&parsed) ? parsed.dump() : json;
-}
-
-std::string WithPlainReferences(const std::string& json) {
-  if (json.find("$ref") == json.npos) return json;
-  Json parsed = Json::parse(json, nullptr, false);
-  const bool is_tag = parsed.is_object() && parsed.value("type", Json()) == "structural_tag";
-  const bool is_changed = is_tag ? RewriteSchemasOfTag(&parsed) : GiveTargetsNames(&parsed);
-  return is_changed ? parsed.dump() : json;
+bool RewriteSchemasOfTag(Json* tag) {
+  bool is_changed = RewriteForm(tag);
+  is_changed |= GiveTargetsNamesInTag(tag);
+  return is_changed;
 }
 
 std::string PlainMessage(std::string_view message) {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <exception>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -14,9 +15,12 @@
 #include "grammar/compiler/spec_rewrites.h"
 #include "grammar/compiler/utf8_so_far.h"
 #include "grammar/schema/json_schema_check.h"
+#include "grammar/schema/schema_fault.h"
 
 namespace tandem {
 namespace {
+
+using Json = nlohmann::ordered_json;
 
 // What xgrammar writes to std::cerr while it lives: it leaves out parts of a spec with a warning.
 class CapturedWarnings {
@@ -40,13 +44,11 @@ std::string WithoutHarmless(const std::string& warnings) {
   return rest;
 }
 
-std::string ReadableSchemas(const std::string& json) {
-  return WithPlainReferences(WithTodaysKeywords(WithReadablePatterns(json)));
-}
-
-xgrammar::CompiledGrammar CompileJsonSchema(const GrammarSpec& spec,
-                                            xgrammar::GrammarCompiler& compiler) {
-  const std::string schema = ReadableSchemas(spec.text);
+StatusOr<xgrammar::CompiledGrammar> CompileJsonSchema(const GrammarSpec& spec,
+                                                      xgrammar::GrammarCompiler& compiler) {
+  Json parsed = Json::parse(spec.text, nullptr, /*allow_exceptions=*/false);
+  RETURN_IF_ERROR(CheckJsonSchema(parsed));
+  const std::string schema = RewriteSchema(&parsed) ? parsed.dump() : spec.text;
   switch (spec.blanks) {
     case JsonBlanks::kAny:
       return compiler.CompileJSONSchema(schema);
@@ -62,11 +64,19 @@ xgrammar::CompiledGrammar CompileJsonSchema(const GrammarSpec& spec,
                                     std::pair<std::string, std::string>(",", ":"));
 }
 
+StatusOr<xgrammar::CompiledGrammar> CompileTag(const GrammarSpec& spec,
+                                               xgrammar::GrammarCompiler& compiler) {
+  Json tag = Json::parse(spec.text, nullptr, /*allow_exceptions=*/false);
+  ASSIGN_OR_RETURN(bool is_changed, UpdateStructuralTag(spec.blanks, &tag));
+  RETURN_IF_ERROR(CheckSchemasOfTag(tag));
+  is_changed |= RewriteSchemasOfTag(&tag);
+  return compiler.CompileStructuralTag(is_changed ? tag.dump() : spec.text);
+}
+
 StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec,
                                             xgrammar::GrammarCompiler& compiler) {
   switch (spec.kind) {
     case GrammarKind::kJsonSchema:
-      RETURN_IF_ERROR(CheckJsonSchemaText(spec.text));
       return CompileJsonSchema(spec, compiler);
     case GrammarKind::kRegex:
       return compiler.CompileRegex(WithoutLeadingCarets(spec.text));
@@ -76,9 +86,7 @@ StatusOr<xgrammar::CompiledGrammar> Compile(const GrammarSpec& spec,
     case GrammarKind::kStructuralTag:
       break;
   }
-  ASSIGN_OR_RETURN(const std::string tag, CurrentStructuralTag(spec.text, spec.blanks));
-  RETURN_IF_ERROR(CheckSchemasOfTagText(tag));
-  return compiler.CompileStructuralTag(ReadableSchemas(tag));
+  return CompileTag(spec, compiler);
 }
 
 std::string_view NameOf(GrammarKind kind) {
@@ -93,6 +101,43 @@ std::string_view NameOf(GrammarKind kind) {
       break;
   }
   return "the structural tag";
+}
+
+// What `make` returns; what the library throws, or leaves out with a warning, is a Status.
+template <class Make>
+auto Guarded(std::string_view name, const Make& make) -> decltype(make()) {
+  try {
+    CapturedWarnings warnings;
+    auto grammar = make();
+    if (!grammar.ok()) return grammar;
+    if (const std::string text = WithoutHarmless(warnings.text()); !text.empty()) {
+      return InvalidArgumentError(std::string(name) + " cannot be enforced: " + PlainMessage(text));
+    }
+    return grammar;
+  } catch (const std::bad_alloc&) {
+    return InvalidArgumentError(std::string(name) + " needs too much memory to compile");
+  } catch (const std::exception& error) {
+    return InvalidArgumentError(std::string(name) + " is not valid: " + PlainMessage(error.what()));
+  }
+}
+
+// The first schema of a structural tag that is wrong by itself; nullopt: none.
+StatusOr<std::optional<SchemaFault>> FindFault(const std::string& tag_json) {
+  const Json tag = Json::parse(tag_json, nullptr, /*allow_exceptions=*/false);
+  const auto schemas = SchemasOfTag(tag);
+  for (size_t i = 0; i < schemas.size(); ++i) {
+    const Json& in_tag = *schemas[i];
+    Json schema =
+        in_tag.is_string() ? Json::parse(in_tag.get<std::string>(), nullptr, false) : in_tag;
+    const auto alone =
+        Guarded(NameOf(GrammarKind::kJsonSchema), [&]() -> StatusOr<xgrammar::Grammar> {
+          RETURN_IF_ERROR(CheckJsonSchema(schema));
+          RewriteSchema(&schema);
+          return xgrammar::Grammar::FromJSONSchema(schema.dump());
+        });
+    if (!alone.ok()) return std::optional(SchemaFault{i, alone.status().message()});
+  }
+  return std::optional<SchemaFault>();
 }
 
 // The one token that a mask allows; nullopt: none, or several.
@@ -115,20 +160,11 @@ void Refuse(TokenId id, std::span<int32_t> words) {
 
 StatusOr<xgrammar::CompiledGrammar> CompileGrammar(const GrammarSpec& spec,
                                                    GrammarVocabulary* vocabulary) {
-  const std::string name(NameOf(spec.kind));
-  try {
-    CapturedWarnings warnings;
-    StatusOr<xgrammar::CompiledGrammar> grammar = Compile(spec, vocabulary->compiler());
-    if (!grammar.ok()) return grammar.status();
-    if (const std::string text = WithoutHarmless(warnings.text()); !text.empty()) {
-      return InvalidArgumentError(name + " cannot be enforced: " + PlainMessage(text));
-    }
-    return grammar;
-  } catch (const std::bad_alloc&) {
-    return InvalidArgumentError(name + " needs too much memory to compile");
-  } catch (const std::exception& error) {
-    return InvalidArgumentError(name + " is not valid: " + PlainMessage(error.what()));
-  }
+  auto grammar = Guarded(NameOf(spec.kind), [&] { return Compile(spec, vocabulary->compiler()); });
+  if (grammar.ok() || spec.kind != GrammarKind::kStructuralTag) return grammar;
+  const auto fault = Guarded(NameOf(spec.kind), [&] { return FindFault(spec.text); });
+  if (!fault.ok() || !*fault) return grammar;
+  return InvalidArgumentError(FaultMessage(**fault));
 }
 
 TokenMatcher::TokenMatcher(const xgrammar::CompiledGrammar& grammar,

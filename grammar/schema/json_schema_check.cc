@@ -9,6 +9,7 @@
 
 #include "grammar/schema/json_pattern.h"
 #include "grammar/schema/json_references.h"
+#include "grammar/schema/schema_fault.h"
 
 namespace tandem {
 namespace {
@@ -287,34 +288,22 @@ class SchemaCheck {
 }  // namespace
 
 Status CheckJsonSchema(const Json& schema) {
+  if (schema.is_discarded()) return InvalidArgumentError("the JSON schema is not JSON");
   if (!schema.is_object() && !schema.is_boolean()) {
     return InvalidArgumentError("the JSON schema must be an object or a boolean");
   }
   return SchemaCheck(schema).Run(schema, "");
 }
 
-Status CheckJsonSchemaText(const std::string& schema_text) {
-  const Json schema = Json::parse(schema_text, nullptr, /*allow_exceptions=*/false);
-  if (schema.is_discarded()) return InvalidArgumentError("the JSON schema is not JSON");
-  return CheckJsonSchema(schema);
-}
-
 Status CheckSchemasOfTag(const Json& tag) {
-  if (!tag.is_structured()) return OkStatus();
-  for (const auto& [key, part] : tag.items()) {
-    if (tag.is_object() && (key == "json_schema" || key == "schema")) {
-      // What is no schema at all is left to the compiler.
-      if (part.is_object()) RETURN_IF_ERROR(CheckJsonSchema(part));
-      if (part.is_string()) RETURN_IF_ERROR(CheckJsonSchemaText(part.get<std::string>()));
-    } else {
-      RETURN_IF_ERROR(CheckSchemasOfTag(part));
-    }
+  for (const Json* schema : SchemasOfTag(tag)) {
+    // What is no schema at all is left to the compiler.
+    if (schema->is_object()) RETURN_IF_ERROR(CheckJsonSchema(*schema));
+    if (!schema->is_string()) continue;
+    const auto& text = schema->get_ref<const std::string&>();
+    RETURN_IF_ERROR(CheckJsonSchema(Json::parse(text, nullptr, /*allow_exceptions=*/false)));
   }
   return OkStatus();
-}
-
-Status CheckSchemasOfTagText(const std::string& tag_text) {
-  return CheckSchemasOfTag(Json::parse(tag_text, nullptr, /*allow_exceptions=*/false));
 }
 
 }  // namespace tandem

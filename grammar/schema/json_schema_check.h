@@ -8,19 +8,16 @@
 // so are those beside `$ref` in drafts before 2019-09, where `$schema` names one.
 
 #include <nlohmann/json_fwd.hpp>
-#include <string>
 
 #include "common/status.h"
 
 namespace tandem {
 
-// INVALID_ARGUMENT: the text is not JSON, or has such a keyword or pattern: the first and where it
-// stands.
+// INVALID_ARGUMENT: it is what parsing discards, or has such a keyword or pattern: the first and
+// where it stands.
 Status CheckJsonSchema(const nlohmann::ordered_json& schema);
-Status CheckJsonSchemaText(const std::string& schema_text);
 
 // The same for each schema of a structural tag, in its older form or in today's.
 Status CheckSchemasOfTag(const nlohmann::ordered_json& tag);
-Status CheckSchemasOfTagText(const std::string& tag_text);
 
 }  // namespace tandem

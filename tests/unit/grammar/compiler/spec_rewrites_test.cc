@@ -1,11 +1,26 @@
 #include "grammar/compiler/spec_rewrites.h"
 
+#include <nlohmann/json.hpp>
+
 #include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
 
 using Catch::Matchers::Contains;
+using Json = nlohmann::ordered_json;
+
+StatusOr<std::string> Updated(const std::string& tag, JsonBlanks blanks = JsonBlanks::kAny) {
+  Json parsed = Json::parse(tag);
+  ASSIGN_OR_RETURN(const bool is_changed, UpdateStructuralTag(blanks, &parsed));
+  return is_changed ? parsed.dump() : tag;
+}
+
+// The same text where nothing changes.
+std::string Rewritten(const std::string& schema) {
+  Json parsed = Json::parse(schema);
+  return RewriteSchema(&parsed) ? parsed.dump() : schema;
+}
 
 TEST_CASE("EBNF differs from Lark by its ::=") {
   CHECK_FALSE(LooksLikeLark("# a comment\nroot ::= \"a\""));
@@ -17,13 +32,13 @@ TEST_CASE("the older form of structural tags becomes today's") {
       [{"begin": "<f=a>", "schema": {"type": "object"}, "end": "</f>"},
        {"begin": "<f=b>", "schema": "{\"type\": \"array\"}", "end": "</f>"}]})";
   CHECK(
-      *CurrentStructuralTag(older) ==
+      *Updated(older) ==
       R"({"type":"structural_tag","format":{"type":"triggered_tags","triggers":["<f"],"tags":[)"
       R"({"type":"tag","begin":"<f=a>","content":{"type":"json_schema","json_schema":{"type":"object"}},"end":"</f>"},)"
       R"({"type":"tag","begin":"<f=b>","content":{"type":"json_schema","json_schema":{"type":"array"}},"end":"</f>"}]}})");
   const char* today = R"({"type": "structural_tag", "format": {"type": "any_text"}})";
-  CHECK(*CurrentStructuralTag(today) == today);
-  const auto message = [](const char* tag) { return CurrentStructuralTag(tag).status().message(); };
+  CHECK(*Updated(today) == today);
+  const auto message = [](const char* tag) { return Updated(tag).status().message(); };
   CHECK_THAT(message("[]"), Contains("must be a JSON object"));
   CHECK_THAT(message(R"({"structures": []})"), Contains("triggers"));
   CHECK_THAT(message(R"({"structures": [{"begin": ""}], "triggers": []})"),
@@ -48,40 +63,39 @@ TEST_CASE("classes of a regex that begin with a caret keep their characters") {
 TEST_CASE("patterns of schemas are rewritten, instances are not") {
   const std::string schema =
       R"j({"properties":{"pattern":{"pattern":"[\\^a]"}},"enum":[{"pattern":"[\\^a]"}]})j";
-  CHECK(WithReadablePatterns(schema) ==
+  CHECK(Rewritten(schema) ==
         R"j({"properties":{"pattern":{"pattern":"(\\^|[a])"}},"enum":[{"pattern":"[\\^a]"}]})j");
-  CHECK(WithReadablePatterns(R"({"patternProperties":{"^ä":{},"[\\^a]":{"pattern":"é"}}})") ==
+  CHECK(Rewritten(R"({"patternProperties":{"^ä":{},"[\\^a]":{"pattern":"é"}}})") ==
         R"j({"patternProperties":{"^\\u00E4":{},"(\\^|[a])":{"pattern":"\\u00E9"}}})j");
-  for (const char* same : {R"({ "pattern": "[^a]" })", R"("pattern [\\^")", R"({"pattern": )"}) {
-    CHECK(WithReadablePatterns(same) == same);
+  for (const char* same : {R"({ "pattern": "[^a]" })", R"("pattern [\\^")"}) {
+    CHECK(Rewritten(same) == same);
   }
 }
 
 TEST_CASE("tuples of older drafts and lengths beside formats are rewritten") {
-  CHECK(WithTodaysKeywords(
+  CHECK(Rewritten(
             R"({"a":{"items":[{"type":"null"}],"additionalItems":false},"const":{"items":[]}})") ==
         R"({"a":{"prefixItems":[{"type":"null"}],"items":false},"const":{"items":[]}})");
-  CHECK(WithTodaysKeywords(R"([{"items":[true]}])") == R"([{"prefixItems":[true]}])");
-  CHECK(WithTodaysKeywords(R"({"format":"uri","minLength":1,"maxLength":2083})") ==
-        R"({"format":"uri"})");
+  CHECK(Rewritten(R"([{"items":[true]}])") == R"([{"prefixItems":[true]}])");
+  CHECK(Rewritten(R"({"format":"uri","minLength":1,"maxLength":2083})") == R"({"format":"uri"})");
   for (const char* same :
        {R"({"items":{"type":"null"}})", R"({"format":"uri","minLength":2,"maxLength":1999})",
-        R"({"format":"unknown","minLength":1})", R"({"properties":{"format":{"minLength":1}}})",
-        R"({"items": )"}) {
-    CHECK(WithTodaysKeywords(same) == same);
+        R"({"format":"unknown","minLength":1})", R"({"properties":{"format":{"minLength":1}}})"}) {
+    CHECK(Rewritten(same) == same);
   }
 }
 
 TEST_CASE("references are spelled as the library reads them, each within its schema") {
   const std::string schema = R"({"$defs":{"a/b":{"type":"null"}},"items":{"$ref":"#/$defs/a~1b"}})";
-  CHECK(WithPlainReferences(schema) ==
-        R"({"$defs":{"a/b":{"type":"null"},"target_0":{"type":"null"}},)"
-        R"("items":{"$ref":"#/$defs/target_0"}})");
+  CHECK(Rewritten(schema) == R"({"$defs":{"a/b":{"type":"null"},"target_0":{"type":"null"}},)"
+                             R"("items":{"$ref":"#/$defs/target_0"}})");
   const std::string tag =
       R"({"type":"structural_tag","format":{"type":"json_schema","json_schema":)";
-  CHECK(WithPlainReferences(tag + schema + "}}") == tag + WithPlainReferences(schema) + "}}");
+  Json whole_tag = Json::parse(tag + schema + "}}");
+  CHECK(RewriteSchemasOfTag(&whole_tag));
+  CHECK(whole_tag.dump() == tag + Rewritten(schema) + "}}");
   const std::string plain = R"({"$defs": {"a": {}}, "items": {"$ref": "#/$defs/a"}})";
-  CHECK(WithPlainReferences(plain) == plain);
+  CHECK(Rewritten(plain) == plain);
 }
 
 TEST_CASE("the JSON of structural tags has one blank at a time where any are not wanted") {
@@ -89,7 +103,7 @@ TEST_CASE("the JSON of structural tags has one blank at a time where any are not
       {"type": "json_schema", "json_schema": {"properties": {"json_schema": {}}}},
       {"type": "json_schema", "json_schema": true, "max_whitespace_cnt": 3}]}})";
   CHECK(
-      *CurrentStructuralTag(tag, JsonBlanks::kPython) ==
+      *Updated(tag, JsonBlanks::kPython) ==
       R"({"type":"structural_tag","format":{"type":"sequence","elements":[)"
       R"({"type":"json_schema","json_schema":{"properties":{"json_schema":{}}},"max_whitespace_cnt":1},)"
       R"({"type":"json_schema","json_schema":true,"max_whitespace_cnt":3}]}})");

@@ -12,6 +12,7 @@ namespace tandem {
 namespace {
 
 using Catch::Matchers::Contains;
+using Catch::Matchers::StartsWith;
 
 constexpr int32_t kVocabSize = 3072;
 
@@ -40,6 +41,29 @@ TEST_CASE("an invalid spec is refused with what is wrong in it") {
              Contains("cannot be enforced") && Contains("multipleOf"));
   CHECK_THAT(message(GrammarKind::kStructuralTag, R"({"type": "structural_tag"})"),
              Contains("the structural tag"));
+}
+
+TEST_CASE("of several schemas the refusal names the one that is wrong") {
+  GrammarVocabulary vocabulary = LoadVocabulary();
+  const auto message = [&vocabulary](const std::string& second) {
+    const std::string tag =
+        R"({"structures": [{"begin": "<a>", "schema": {"type": "object"}, "end": "</a>"},
+                           {"begin": "<b>", "schema": )" +
+        second + R"(, "end": "</b>"}], "triggers": ["<"]})";
+    const auto grammar =
+        CompileGrammar({GrammarKind::kStructuralTag, JsonBlanks::kAny, tag}, &vocabulary);
+    return grammar.status().message();
+  };
+  CHECK(message(R"({"type": "string"})") == "");
+  const std::string begin = "schema 2 of the structural tag: ";
+  CHECK(message(R"({"type": "strin"})") ==
+        begin + "the JSON schema is not valid: Unsupported type \"strin\"");
+  CHECK_THAT(message(R"({"type": "string", "pattern": "("})"),
+             StartsWith(begin + "the JSON schema is not valid: "));
+  CHECK_THAT(message(R"({"type": "string", "pattern": "(?=a)b"})"),
+             StartsWith(begin + "the JSON schema cannot be enforced: "));
+  CHECK_THAT(message(R"({"not": {}})"), StartsWith(begin));
+  CHECK_THAT(message(R"("{\"$ref\": \"#/nope\"}")"), StartsWith(begin));
 }
 
 TEST_CASE("what popular libraries write into schemas is taken") {

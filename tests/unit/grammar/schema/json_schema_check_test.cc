@@ -1,14 +1,26 @@
 #include "grammar/schema/json_schema_check.h"
 
+#include <nlohmann/json.hpp>
+
 #include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
 
+using Json = nlohmann::ordered_json;
+
+Status CheckText(const std::string& schema) {
+  return CheckJsonSchema(Json::parse(schema, nullptr, /*allow_exceptions=*/false));
+}
+
+Status CheckTagText(const std::string& tag) {
+  return CheckSchemasOfTag(Json::parse(tag, nullptr, /*allow_exceptions=*/false));
+}
+
 using Catch::Matchers::Contains;
 
 TEST_CASE("keywords that would be left out are refused, wherever a schema stands") {
-  const auto message = [](const char* schema) { return CheckJsonSchemaText(schema).message(); };
+  const auto message = [](const char* schema) { return CheckText(schema).message(); };
   CHECK_THAT(message(R"({"not": {}})"), Contains("\"not\" at #,"));
   CHECK_THAT(message(R"({"properties": {"a": {"if": {}}}})"),
              Contains("\"if\" at #/properties/a,"));
@@ -24,7 +36,7 @@ TEST_CASE("keywords that would be left out are refused, wherever a schema stands
 }
 
 TEST_CASE("keywords that would be left out beside others are refused") {
-  const auto message = [](const char* schema) { return CheckJsonSchemaText(schema).message(); };
+  const auto message = [](const char* schema) { return CheckText(schema).message(); };
   CHECK_THAT(message(R"({"properties": {}, "anyOf": [{"type": "object"}]})"),
              Contains("\"properties\" beside \"anyOf\" at #,"));
   CHECK_THAT(message(R"({"type": "string", "oneOf": [{"type": "string"}], "maxLength": 3})"),
@@ -67,9 +79,9 @@ TEST_CASE("keywords that would be left out beside others are refused") {
 
 TEST_CASE("a pattern of names that may be those of properties is refused") {
   const auto message = [](const std::string& pattern) {
-    return CheckJsonSchemaText(R"({"type": "object", "properties": {"ab": {}, "x": {}},
+    return CheckText(R"({"type": "object", "properties": {"ab": {}, "x": {}},
                                    "patternProperties": {")" +
-                               pattern + R"(": {}}})")
+                     pattern + R"(": {}}})")
         .message();
   };
   for (const char* pattern :
@@ -85,9 +97,8 @@ TEST_CASE("a pattern of names that may be those of properties is refused") {
 
 TEST_CASE("what stands beside a reference is refused, but in drafts where it has no effect") {
   const auto message = [](const std::string& beside, const std::string& dialect = "x") {
-    return CheckJsonSchemaText(R"({"$schema": ")" + dialect +
-                               R"(", "items": {"$ref": "#/$defs/a~1b", )" + beside +
-                               R"(}, "$defs": {"a/b": {"type": "integer"}}})")
+    return CheckText(R"({"$schema": ")" + dialect + R"(", "items": {"$ref": "#/$defs/a~1b", )" +
+                     beside + R"(}, "$defs": {"a/b": {"type": "integer"}}})")
         .message();
   };
   CHECK_THAT(message(R"("minimum": 3)"), Contains("\"minimum\" beside \"$ref\" at #/items,"));
@@ -101,7 +112,7 @@ TEST_CASE("what stands beside a reference is refused, but in drafts where it has
 }
 
 TEST_CASE("each schema of a structural tag is checked") {
-  const auto message = [](const char* tag) { return CheckSchemasOfTagText(tag).message(); };
+  const auto message = [](const char* tag) { return CheckTagText(tag).message(); };
   CHECK_THAT(message(R"({"type": "structural_tag", "format": {"type": "triggered_tags", "tags": [
                  {"type": "tag", "begin": "a", "end": "b", "content":
                   {"type": "json_schema", "json_schema": {"items": {"not": {}}}}}]}})"),
@@ -115,7 +126,7 @@ TEST_CASE("each schema of a structural tag is checked") {
 }
 
 TEST_CASE("patterns that make no JSON are refused") {
-  const auto message = [](const char* schema) { return CheckJsonSchemaText(schema).message(); };
+  const auto message = [](const char* schema) { return CheckText(schema).message(); };
   CHECK_THAT(message(R"({"type": "string", "pattern": "^\"$"})"),
              Contains(R"(the pattern "^\"$" at #,)"));
   CHECK_THAT(message(R"({"type": "object", "patternProperties": {"\\n": {}}})"),
@@ -127,7 +138,7 @@ TEST_CASE("a schema of any depth is checked or refused") {
   std::string deep;
   for (int i = 0; i < 100'000; ++i) deep += R"({"items":)";
   deep += "{}" + std::string(100'000, '}');
-  CHECK_THAT(CheckJsonSchemaText(deep).message(), Contains("nested deeper"));
+  CHECK_THAT(CheckText(deep).message(), Contains("nested deeper"));
 }
 
 TEST_CASE("a schema of many references is checked in bounded time") {
@@ -135,13 +146,13 @@ TEST_CASE("a schema of many references is checked in bounded time") {
   for (int i = 0; i < 201; ++i) {
     many += ", \"b" + std::to_string(i) + R"(": {"$ref": "#/$defs/a", "type": "null"})";
   }
-  CHECK_THAT(CheckJsonSchemaText(many + "}}").message(), Contains("\"type\" beside \"$ref\""));
+  CHECK_THAT(CheckText(many + "}}").message(), Contains("\"type\" beside \"$ref\""));
 }
 
 TEST_CASE("names of properties and values are not keywords") {
-  CHECK(CheckJsonSchemaText(R"({"properties": {"not": {}, "if": {"const": {"not": 1}}}})").ok());
-  CHECK(CheckJsonSchemaText(R"({"enum": [{"contains": 1}], "uniqueItems": false})").ok());
-  CHECK(CheckJsonSchemaText("true").ok());
+  CHECK(CheckText(R"({"properties": {"not": {}, "if": {"const": {"not": 1}}}})").ok());
+  CHECK(CheckText(R"({"enum": [{"contains": 1}], "uniqueItems": false})").ok());
+  CHECK(CheckText("true").ok());
 }
 
 }  // namespace
