@@ -12,6 +12,8 @@
 #include "frontend/api/models.h"
 #include "frontend/metrics/exposition.h"
 #include "frontend/openai/structured_outputs.h"
+#include "frontend/parsers/tool_grammar.h"
+#include "grammar/schema/schema_fault.h"
 
 namespace tandem {
 namespace {
@@ -440,9 +442,16 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
 }
 
 // What an engine refuses of a request that was checked here is its constraint.
-Status AboutConstraint(std::string_view field, const Status& error) {
+Status AboutConstraint(std::string_view field, const std::vector<SchemaOrigin>& origins,
+                       const Status& error) {
   if (error.code() != StatusCode::kInvalidArgument || !error.param().empty()) return error;
-  return Status(error).WithParam(std::string(field));
+  const std::optional<SchemaFault> fault = ReadFault(error.message());
+  const SchemaOrigin* origin = origins.size() == 1 ? &origins.front() : nullptr;
+  if (fault && fault->index < origins.size()) origin = &origins[fault->index];
+  if (origin == nullptr) return Status(error).WithParam(std::string(field));
+  const std::string reason = fault ? fault->reason : error.message();
+  if (origin->field.empty()) return InvalidArgumentError(reason).WithParam(std::string(field));
+  return InvalidSchemaOf(origin->function, reason).WithParam(origin->field);
 }
 
 Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCall& call,
@@ -458,6 +467,7 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
   const bool stream = input.stream;
   const bool several = request.prepared.processed.requests.size() > 1;
   const std::string_view constraint_field = request.prepared.constraint_field;
+  const auto origins = std::move(request.prepared.processed.schema_origins);
   const auto generation =
       MakeGeneration(context, call, exchange.request().arrival_monotonic, request);
   const auto sender = std::make_shared<StreamSender>(&exchange, generation.get(), several);
@@ -474,7 +484,7 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
   // 5. Write.
   if (!generation->error().ok()) {
     if (!sender->started()) {
-      const Status error = AboutConstraint(constraint_field, generation->error());
+      const Status error = AboutConstraint(constraint_field, origins, generation->error());
       co_return RespondWithError(exchange, *context, call, error);
     }
     writer->WriteError(generation->error());

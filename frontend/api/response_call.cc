@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/strings.h"
 #include "frontend/api/error.h"
 
 namespace tandem {
@@ -19,21 +20,25 @@ constexpr FieldName kNames[] = {{"max_completion_tokens", "max_output_tokens"},
                                 {"body.reasoning_effort", "body.reasoning.effort"},
                                 {"response_format", "text.format.schema"}};
 
-// A tool is a function without a level of its own.
-std::string NameInResponses(std::string name_in_chat) {
-  constexpr std::string_view kFunction = ".function.parameters";
-  if (!name_in_chat.ends_with(kFunction)) return name_in_chat;
-  return name_in_chat.replace(name_in_chat.size() - kFunction.size(), kFunction.size(),
-                              ".parameters");
+// "tools[0].function.parameters" as "tools[2].parameters": a tool is a function without a level of
+// its own, and stands where the request has it.
+std::string FieldInResponses(std::string_view field, const ResponseTools& tools) {
+  constexpr std::string_view kBegin = "tools[";
+  constexpr std::string_view kEnd = "].function";
+  const size_t end = field.find(kEnd);
+  if (!field.starts_with(kBegin) || end == field.npos) return std::string(field);
+  const auto index = ParseNumber<size_t>(field.substr(kBegin.size(), end - kBegin.size()));
+  if (!index || *index >= tools.size()) return std::string(field);
+  return tools[*index].field + std::string(field.substr(end + kEnd.size()));
 }
 
 // A refusal of the chat request in the words of the body that it was made from.
-Status InResponsesWords(const Status& status) {
+Status InResponsesWords(const Status& status, const ResponseTools& tools) {
   if (status.param() == "input_tokens" || status.param() == "input_text") {
     return FailedPreconditionError(status.message()).WithParam("input");
   }
   if (status.param().starts_with("tools[")) {
-    return Status(status).WithParam(NameInResponses(status.param()));
+    return Status(status).WithParam(FieldInResponses(status.param(), tools));
   }
   return InWordsOfBody(kNames, status);
 }
@@ -90,13 +95,13 @@ Status ResponseCall::TakeFetched() {
 
 Status ResponseCall::Convert(const JsonDocument& earlier) {
   auto converted = ToChatRequest(request_, earlier);
-  if (!converted.ok()) return InResponsesWords(converted.status());
+  if (!converted.ok()) return InResponsesWords(converted.status(), {});
   chat_ = std::move(converted->chat);
   shape_.tools = std::move(converted->tools);
   leaves_out_tools_ = converted->leaves_out_tools;
   messages_ = std::move(converted->conversation);
   is_converted_ = true;
-  return InResponsesWords(input_processor_.CheckImages(chat_));
+  return InResponsesWords(input_processor_.CheckImages(chat_), shape_.tools);
 }
 
 StatusOr<ProcessedRequest> ResponseCall::Process(const RequestContext& context) {
@@ -124,7 +129,7 @@ StatusOr<ProcessedRequest> ResponseCall::Process(const RequestContext& context) 
   chat_.return_prompt_text |= shape_.shows_messages;
   chat_.return_token_ids |= shape_.shows_messages;
   auto processed = input_processor_.Process(std::move(chat_), context);
-  if (!processed.ok()) return InResponsesWords(processed.status());
+  if (!processed.ok()) return InResponsesWords(processed.status(), shape_.tools);
   if (leaves_out_tools_ && processed->warning.empty()) {
     processed->warning =
         "tools of OpenAI's own (web_search, image_generation, local_shell, computer …) are left "
@@ -136,7 +141,7 @@ StatusOr<ProcessedRequest> ResponseCall::Process(const RequestContext& context) 
 }
 
 Response ResponseCall::Error(const Status& status) const {
-  return ErrorResponse(InResponsesWords(status));
+  return ErrorResponse(InResponsesWords(status, shape_.tools));
 }
 
 std::unique_ptr<ResponseObjectWriter> ResponseCall::MakeObjectWriter(WriterInput input) const {

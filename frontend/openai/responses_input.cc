@@ -202,7 +202,31 @@ bool IsOfProvider(std::string_view type) {
 
 class FunctionList {
  public:
-  Status Add(const Json& tool, const std::string& name_space) {
+  // All of a list, which is the field.
+  Status AddAll(const Json& list, const std::string& field, const std::string& name_space) {
+    for (size_t i = 0; i < list.size(); ++i) {
+      RETURN_IF_ERROR(Add(list[i], field + "[" + std::to_string(i) + "]", name_space));
+    }
+    return OkStatus();
+  }
+
+  void Keep(const std::vector<bool>& is_kept) {
+    FunctionList kept;
+    for (size_t i = 0; i < tools.size(); ++i) {
+      if (!is_kept[i]) continue;
+      kept.functions.push_back(std::move(functions[i]));
+      kept.tools.push_back(std::move(tools[i]));
+    }
+    functions = std::move(kept.functions);
+    tools = std::move(kept.tools);
+  }
+
+  Json functions = Json::array();
+  ResponseTools tools;  // one for each function
+  bool leaves_out = false;
+
+ private:
+  Status Add(const Json& tool, const std::string& field, const std::string& name_space) {
     const std::string* type = tool.is_object() ? FindText(tool, "type") : nullptr;
     const std::string* name = tool.is_object() ? FindText(tool, "name") : nullptr;
     if (type == nullptr) return RefuseByName("tools", "A tool must be an object with a type.");
@@ -217,8 +241,9 @@ class FunctionList {
                                        " are not supported by this server.");
     }
     if (name == nullptr || name->empty()) return RefuseByName("tools", "A tool must have a name.");
-    if (*type == "namespace") return AddNamespace(tool, *name);
-    ResponseTool entry = {FunctionName(name_space, *name), *name, name_space, *type == "custom"};
+    if (*type == "namespace") return AddNamespace(tool, field, *name);
+    ResponseTool entry = {FunctionName(name_space, *name), *name, name_space, *type == "custom",
+                          field};
     Json parameters = OrNull(tool, "parameters");
     if (entry.custom) {
       const Json* format = Find(tool, "format");
@@ -239,29 +264,12 @@ class FunctionList {
     return OkStatus();
   }
 
-  void Keep(const std::vector<bool>& is_kept) {
-    FunctionList kept;
-    for (size_t i = 0; i < tools.size(); ++i) {
-      if (!is_kept[i]) continue;
-      kept.functions.push_back(std::move(functions[i]));
-      kept.tools.push_back(std::move(tools[i]));
-    }
-    functions = std::move(kept.functions);
-    tools = std::move(kept.tools);
-  }
-
-  Json functions = Json::array();
-  ResponseTools tools;  // one for each function
-  bool leaves_out = false;
-
- private:
-  Status AddNamespace(const Json& tool, const std::string& name) {
+  Status AddNamespace(const Json& tool, const std::string& field, const std::string& name) {
     const Json* members = Find(tool, "tools");
     if (members == nullptr || !members->is_array()) {
       return RefuseByName("tools", "A namespace must have a list of tools.");
     }
-    for (const Json& member : *members) RETURN_IF_ERROR(Add(member, name));
-    return OkStatus();
+    return AddAll(*members, field + ".tools", name);
   }
 };
 
@@ -402,9 +410,7 @@ StatusOr<ChatOfResponses> ToChatRequest(ResponsesRequest& request, const JsonDoc
   if (request.store) result.conversation = JsonDocument(*conversation);
   RETURN_IF_ERROR(SetMessages(std::move(*conversation), request, &chat));
   FunctionList list;
-  if (!request.tools.is_null()) {
-    for (const Json& tool : *request.tools) RETURN_IF_ERROR(list.Add(tool, ""));
-  }
+  if (!request.tools.is_null()) RETURN_IF_ERROR(list.AddAll(*request.tools, "tools", ""));
   Json choice;
   if (!request.tool_choice.is_null()) {
     ASSIGN_OR_RETURN(choice, ChoiceOfAllowed(*request.tool_choice, &list));

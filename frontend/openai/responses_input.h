@@ -20,6 +20,7 @@ struct ResponseTool {
   std::string name;           // as the client named it
   std::string name_space;     // empty: none
   bool custom = false;        // takes a free text: a function with the one argument "input"
+  std::string field = {};     // where the request has it: "tools[1]", or "tools[0].tools[2]"
 };
 using ResponseTools = std::vector<ResponseTool>;
 

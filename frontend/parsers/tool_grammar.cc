@@ -52,8 +52,7 @@ Status CheckParameters(const ToolGrammarInput& in, std::span<const TaggedTool> t
     if (tool.parameters == nullptr || !(as_json || tool.follows_schema)) continue;
     const Status status = CheckJsonSchema(*tool.parameters);
     if (status.ok()) continue;
-    return InvalidArgumentError("Invalid schema for function '" + std::string(tool.name) +
-                                "': " + status.message())
+    return InvalidSchemaOf(tool.name, status.message())
         .WithParam(ParametersField(*in.tools, tool.parameters));
   }
   return OkStatus();
@@ -206,6 +205,11 @@ ToolGrammar Auto(const ToolGrammarInput& in, std::span<const TaggedTool> tools, 
 }
 
 }  // namespace
+
+Status InvalidSchemaOf(std::string_view function, std::string_view reason) {
+  return InvalidArgumentError("Invalid schema for function '" + std::string(function) +
+                              "': " + std::string(reason));
+}
 
 StatusOr<ToolGrammar> MakeToolGrammar(const ToolGrammarInput& in) {
   if (in.choice == Choice::kNone || in.parser == nullptr || in.tools == nullptr) {

@@ -33,6 +33,9 @@ struct ToolGrammar {
   bool allows_text = false;       // free text may come before what is held
 };
 
+// INVALID_ARGUMENT.
+Status InvalidSchemaOf(std::string_view function, std::string_view reason);
+
 // INVALID_ARGUMENT: parameters that calls are held to cannot be enforced.
 StatusOr<ToolGrammar> MakeToolGrammar(const ToolGrammarInput& in);
 

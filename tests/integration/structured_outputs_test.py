@@ -166,6 +166,41 @@ class OverHttp(unittest.TestCase):
                 self.assertEqual(caught.exception.param, "structured_outputs", str(constraint)[:200])
                 self.assertNotIn(".cc", caught.exception.message)
 
+    def test_the_refusal_of_a_tool_names_it(self):
+        def tool(name, schema):
+            return {"type": "function", "name": name, "strict": True,
+                    "parameters": {"type": "object", "properties": {"x": schema}, "required": ["x"]}}
+        good, bad = tool("good", {"type": "string"}), tool("bad", {"type": "strin"})
+        asked = [{"role": "user", "content": "hi"}]
+
+        def refusal(create, **fields):
+            with self.assertRaises(openai.BadRequestError) as caught:
+                create(model="m", **fields)
+            return caught.exception.param, caught.exception.message
+
+        def chat(*tools, **fields):
+            return refusal(self.client.chat.completions.create, messages=asked, tools=[
+                {"type": "function", "function": {k: v for k, v in each.items() if k != "type"}} for each in tools],
+                **fields)
+        json_format = {"type": "json_schema", "json_schema": {"name": "n", "schema": good["parameters"]}}
+        for field, fields in (("tools[1].function.parameters", {}),
+                              ("tools[1].function.parameters", {"stream": True}),
+                              ("tools[1].function.parameters", {"response_format": json_format}),
+                              ("tools[1].function.parameters",
+                               {"tool_choice": {"type": "function", "function": {"name": "bad"}}})):
+            param, message = chat(good, bad, **fields)
+            self.assertEqual(param, field, fields)
+            self.assertIn("Invalid schema for function 'bad': ", message)
+            self.assertIn("strin", message)
+        json_format["json_schema"]["schema"] = bad["parameters"]
+        param, message = chat(good, response_format=json_format)
+        self.assertEqual(param, "response_format")
+        self.assertNotIn("function", message)
+        space = {"type": "namespace", "name": "s", "description": "", "tools": [good, bad]}
+        param, message = refusal(self.client.responses.create, input="hi", tools=[{"type": "web_search"}, good, space])
+        self.assertEqual(param, "tools[2].tools[1].parameters")
+        self.assertIn("Invalid schema for function 's__bad': ", message)
+
     def test_a_hostile_grammar_disturbs_nobody(self):
         expected = self.text({"regex": PATTERN})
         hostile = [Answer(self, "/v1/completions", {

@@ -40,6 +40,12 @@ json Lowered(InputConfig config, json fields, const char* path = "/v1/chat/compl
   }
   json request = json::parse(DescribeRequest(prepared->processed.requests.front()));
   request["warning"] = prepared->processed.warning;
+  request["origins"] = json::array();
+  for (const SchemaOrigin& origin : prepared->processed.schema_origins) {
+    // A parser may have several tags for a tool.
+    json& origins = request["origins"];
+    if (origins.empty() || origins.back() != origin.field) origins.push_back(origin.field);
+  }
   return request;
 }
 
@@ -109,6 +115,31 @@ TEST_CASE("required and named calls need a parser, and named ones exclude struct
   const json both = WithTools({{"tool_choice", Named()}, {"structured_outputs", {{"regex", "a"}}}});
   CHECK(Lowered(ConfigOf("hermes"), both)["error"] ==
         "You can only either use constraints for structured outputs or tools, not both.");
+}
+
+TEST_CASE("the schemas of a constraint are known by the fields that they are from") {
+  json two = WithTools();
+  two["tools"].push_back(two["tools"][0]);
+  two["tools"][1]["function"]["name"] = "then";
+  two["tools"][1]["function"]["parameters"]["required"] = json::array();
+  const auto origins = [&two](const char* parser, json fields) {
+    for (json& tool : two["tools"])
+      tool["function"]["strict"] = parser == std::string_view("hermes");
+    fields["tools"] = two["tools"];
+    return Lowered(ConfigOf(parser), fields)["origins"];
+  };
+  const json first = "tools[0].function.parameters", second = "tools[1].function.parameters";
+  CHECK(origins("hermes", json::object()) == json::array({first, second}));
+  CHECK(origins("hermes", {{"tool_choice", "required"}}) == json::array({first, second}));
+  CHECK(origins("hermes", {{"tool_choice", Named()}}) == json::array({first}));
+  CHECK(origins("hermes", {{"tool_choice", "none"}}) == json::array());
+  const json format = {{"type", "json_schema"},
+                       {"json_schema", {{"name", "x"}, {"schema", {{"type", "null"}}}}}};
+  CHECK(origins("hermes", {{"response_format", format}}) == json::array({first, second, ""}));
+  CHECK(origins("hermes", {{"response_format", format}, {"tool_choice", "none"}}) == json::array());
+  // As JSON without tags.
+  CHECK(origins("pythonic", {{"tool_choice", Named()}}) == json::array({first}));
+  CHECK(origins("pythonic", {{"tool_choice", "required"}}) == json::array());
 }
 
 TEST_CASE("a response_format beside tools is heeded or warned about") {
