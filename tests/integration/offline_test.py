@@ -94,9 +94,8 @@ class RunBatch(unittest.TestCase):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             with self.subTest(number), tempfile.TemporaryDirectory(prefix="tandem-test-") as folder:
                 self.output.unlink(missing_ok=True)
-                run = subprocess.Popen(command, env={**os.environ, "XDG_RUNTIME_DIR": folder}, stderr=subprocess.DEVNULL,
-                                       # It may be ignored here, under nohup, and would stay so.
-                                       preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_DFL))
+                run = subprocess.Popen(command, env={**os.environ, "XDG_RUNTIME_DIR": folder},
+                                       stderr=subprocess.DEVNULL)
                 pair.wait_for(lambda: self.output.exists() and self.results(), "a first result")
                 run.send_signal(number)
                 self.assertEqual(run.wait(pair.LIMIT), 128 + number)

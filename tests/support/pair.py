@@ -25,6 +25,11 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "deploy" / "models" / "tandem-tiny"
 LIMIT = 120  # seconds; enough for a debug build on a slow and loaded machine
 
+# Under nohup, and in a shell's background, they are ignored, and would be by each process that a test starts.
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+    if signal.getsignal(number) == signal.SIG_IGN:
+        signal.signal(number, signal.SIG_DFL)
+
 
 def bin_dir():
     return pathlib.Path(os.environ["TANDEM_BIN_DIR"])
