@@ -175,8 +175,9 @@ void AppendAssistantTurn(Json& blocks, Json* messages) {
     } else if (type == "thinking") {
       reasoning += block["thinking"].get_ref<const std::string&>();
     } else if (type == "tool_use") {
+      const Json* input = Find(block, "input");
       Json function = {{"name", std::move(block["name"])},
-                       {"arguments", std::move(block["input"])}};
+                       {"arguments", input == nullptr ? Json::object() : *input}};
       calls.push_back({{"id", std::move(block["id"])},
                        {"type", "function"},
                        {"function", std::move(function)}});
@@ -245,6 +246,7 @@ void SetToolChoice(const JsonDocument& choice, bool has_tools, Json* chat) {
     return;
   }
   const Json& type = (*choice)["type"];
+  if (type == "auto" && !has_tools) return;
   if (type == "any") {
     (*chat)["tool_choice"] = "required";
   } else if (type == "tool") {

@@ -87,7 +87,7 @@ Status CheckImage(const std::string& where, const Json& block) {
 Status CheckToolUse(const std::string& where, const Json& block) {
   RETURN_IF_ERROR(NeedText(where, block, "id"));
   RETURN_IF_ERROR(NeedText(where, block, "name"));
-  return NeedObject(where, block, "input");
+  return Find(block, "input") == nullptr ? OkStatus() : NeedObject(where, block, "input");
 }
 
 Status CheckToolResult(const std::string& where, const Json& block) {
