@@ -291,14 +291,8 @@ void TransposeTile(const uint32_t* k, int64_t padded_dim, uint32_t* v) {
     }
   } else {
     static_assert(Type::kStep == 2);
-    for (int64_t i = 0; i < padded_dim; i += 2) {
-      const uint32_t* from = k + i / 2 * kTileTokens;
-      uint32_t* to = v + i;
-      for (int t = 0; t < kTileTokens; t += 2, to += padded_dim) {
-        const uint32_t a = from[t], b = from[t + 1];
-        to[0] = (a & 0xffff) | b << 16;
-        to[1] = a >> 16 | (b & 0xffff0000);
-      }
+    for (int64_t i = 0; i < padded_dim; i += 16) {
+      TransposePairs(k + i / 2 * kTileTokens, v + i, padded_dim);
     }
   }
 }

@@ -1,7 +1,8 @@
 #pragma once
 
 // How the index of a layer scores the keys of one token, on the vec_*.h of the including isa_*.cc:
-// the tiles of the cache times the heads' queries, as in attention.
+// the tiles of the cache times the heads' queries, as in attention. How the chosen ones are put
+// side by side.
 
 #include "kernels/cpu/attention_kernels.h"
 
@@ -49,6 +50,20 @@ void IndexScores(const IndexTask& task, const void* q, const void* weights, cons
       });
       AddPositive(products, of_heads + head, num_heads, task.scale, scores);
     }
+  }
+}
+
+inline void TakeTokens(const uint32_t* tile, const uint32_t* tokens, int64_t count, int64_t units,
+                       uint32_t* to) {
+  const Units index = LoadUnits(tokens);
+  if (count == kVecLanes) {
+    for (int64_t u = 0; u < units * kTileTokens; u += kTileTokens) {
+      StoreUnits(to + u, TakeUnits(tile + u, index));
+    }
+    return;
+  }
+  for (int64_t u = 0; u < units * kTileTokens; u += kTileTokens) {
+    StoreN(reinterpret_cast<float*>(to + u), FloatsOf(TakeUnits(tile + u, index)), count);
   }
 }
 

@@ -58,6 +58,7 @@ constexpr KernelTable ListKernels() {
       .linear_blocks = LinearBlocks<VectorBlocks>,
       .route_top_k = RouteTopK,
       .soft_cap = SoftCap,
+      .take_tokens = TakeTokens,
       .state = {.widen = WidenRow,
                 .narrow = NarrowRow,
                 .convolve = ConvolveLoop,

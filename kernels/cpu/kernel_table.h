@@ -306,6 +306,11 @@ struct KernelTable {
   void (*route_top_k)(const RouteTask& task, const float* logits, float* scratch,
                       int32_t* expert_ids, float* weights);
   void (*soft_cap)(float* x, float cap, int64_t size);
+  // Tokens of a K tile side by side in another one, of which `to` is the place of the first: unit u
+  // of token i is to[u * kTileTokens + i]. tokens: kStripColumns numbers below kTileTokens, of
+  // which count are used.
+  void (*take_tokens)(const uint32_t* tile, const uint32_t* tokens, int64_t count, int64_t units,
+                      uint32_t* to);
   StateKernels state;
 };
 

@@ -19,16 +19,39 @@ int64_t TileUnits(int64_t head_dim, int k_step) {
   return PaddedHeadDim(static_cast<int>(head_dim)) / k_step * kTileTokens;
 }
 
-// The first `units` of each chosen latent, in tiles of tile_units.
-void Gather(const TokenOfRun& token, std::span<const int32_t> chosen, const LayerKv& kv,
-            int64_t kv_tile_units, int64_t units, int64_t tile_units, uint32_t* tiles) {
-  const auto* cache = static_cast<const uint32_t*>(kv.k);
-  for (size_t i = 0; i < chosen.size(); ++i) {
-    const int64_t slot = token.SlotOf(chosen[i], kv), n = static_cast<int64_t>(i);
-    const uint32_t* from = cache + slot / kTileTokens * kv_tile_units + slot % kTileTokens;
-    uint32_t* to = tiles + n / kTileTokens * tile_units + n % kTileTokens;
-    for (int64_t u = 0; u < units; ++u) to[u * kTileTokens] = from[u * kTileTokens];
-    for (int64_t u = units * kTileTokens; u < tile_units; u += kTileTokens) to[u] = 0;
+// Where the latents of the cache are, and what of them goes into a thread's tiles.
+struct LatentTiles {
+  const LayerKv& kv;
+  int64_t kv_tile_units;
+  int64_t units;  // of a latent, in tiles of tile_units
+  int64_t tile_units;
+};
+
+// The first units of each chosen latent, side by side in `tiles`. Neighbours of one tile go
+// together.
+void Gather(const KernelTable& kernels, const TokenOfRun& token, std::span<const int32_t> chosen,
+            const LatentTiles& latents, uint32_t* tiles) {
+  const auto num_chosen = static_cast<int64_t>(chosen.size());
+  const auto slot_of = [&](int64_t i) {
+    return token.SlotOf(chosen[static_cast<size_t>(i)], latents.kv);
+  };
+  for (int64_t i = 0; i < num_chosen;) {
+    uint32_t* to = tiles + i / kTileTokens * latents.tile_units;
+    if (i % kTileTokens == 0) {
+      std::fill(to + latents.units * kTileTokens, to + latents.tile_units, 0);
+    }
+    const int64_t tile = slot_of(i) / kTileTokens;
+    const int64_t room = std::min<int64_t>(kStripColumns, kTileTokens - i % kTileTokens);
+    uint32_t tokens[kStripColumns] = {};
+    int64_t count = 0;
+    for (; count < room && i + count < num_chosen; ++count) {
+      const int64_t slot = slot_of(i + count);
+      if (slot / kTileTokens != tile) break;
+      tokens[count] = static_cast<uint32_t>(slot % kTileTokens);
+    }
+    const auto* from = static_cast<const uint32_t*>(latents.kv.k) + tile * latents.kv_tile_units;
+    kernels.take_tokens(from, tokens, count, latents.units, to + i % kTileTokens);
+    i += count;
   }
 }
 
@@ -71,8 +94,8 @@ void CpuOps::DoAttendSelected(const Tensor& out, const Tensor& q, const Tensor& 
                               const AttentionPlan& plan) {
   const int k_step = kernels().k_step;
   const int64_t dim = q.shape[1] / options.num_heads;
-  const int64_t kv_tile_units = TileUnits(kv.head_dim, k_step);
   const int64_t tile_units = TileUnits(dim, k_step);
+  const LatentTiles latents = {kv, TileUnits(kv.head_dim, k_step), dim / k_step, tile_units};
   AttentionTask task;
   task.q = q.data;
   task.q_stride = q.row_stride;
@@ -101,7 +124,7 @@ void CpuOps::DoAttendSelected(const Tensor& out, const Tensor& q, const Tensor& 
       const int64_t row = i / parts;
       if (row != item.first_token) {
         const auto chosen = Chosen(ChosenOf(selected, row));
-        Gather(TokenOfRow(plan, row), chosen, kv, kv_tile_units, dim / k_step, tile_units, tiles);
+        Gather(table_, TokenOfRow(plan, row), chosen, latents, tiles);
         item.first_token = static_cast<int32_t>(row);
         item.context_len = static_cast<int32_t>(chosen.size());
         item.first_position = item.context_len - 1;

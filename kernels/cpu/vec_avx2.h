@@ -144,6 +144,35 @@ inline void StoreInterleaved(const Units (&rows)[kTileRows], uint32_t* out) {
   StoreInterleaved(rows[0].a, rows[1].a, rows[2].a, rows[3].a, out);
   StoreInterleaved(rows[0].b, rows[1].b, rows[2].b, rows[3].b, out + 8 * kTileRows);
 }
+inline void TransposePairs(const uint32_t* rows, uint32_t* out, int64_t stride) {
+  const __m256i order = _mm256_broadcastsi128_si256(
+      _mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  for (int t = 0; t < 32; t += 8, out += 4 * stride) {
+    for (int r = 0; r < 8; r += 4) {  // four rows by four pairs of tokens
+      __m256i x[4];
+#pragma GCC unroll 4
+      for (int j = 0; j < 4; ++j) {
+        const auto* from = reinterpret_cast<const __m256i*>(rows + (r + j) * 32 + t);
+        x[j] = _mm256_shuffle_epi8(_mm256_loadu_si256(from), order);
+      }
+      const __m256i low01 = _mm256_unpacklo_epi64(x[0], x[1]);
+      const __m256i high01 = _mm256_unpackhi_epi64(x[0], x[1]);
+      const __m256i low23 = _mm256_unpacklo_epi64(x[2], x[3]);
+      const __m256i high23 = _mm256_unpackhi_epi64(x[2], x[3]);
+      const auto store = [&](int pair, __m256i units) {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(out + pair * stride + 2 * r), units);
+      };
+      store(0, _mm256_permute2x128_si256(low01, low23, 0x20));
+      store(1, _mm256_permute2x128_si256(high01, high23, 0x20));
+      store(2, _mm256_permute2x128_si256(low01, low23, 0x31));
+      store(3, _mm256_permute2x128_si256(high01, high23, 0x31));
+    }
+  }
+}
+inline Units TakeUnits(const uint32_t* units, Units index) {
+  const auto* from = reinterpret_cast<const int*>(units);
+  return {_mm256_i32gather_epi32(from, index.a, 4), _mm256_i32gather_epi32(from, index.b, 4)};
+}
 inline Units AndUnits(Units x, uint32_t mask) {
   const __m256i m = _mm256_set1_epi32(static_cast<int>(mask));
   return {_mm256_and_si256(x.a, m), _mm256_and_si256(x.b, m)};

@@ -110,6 +110,41 @@ inline void StoreInterleaved(const Units (&rows)[kTileRows], uint32_t* out) {
     _mm512_storeu_si512(out + j * 16, vec);
   }
 }
+// Eight rows of 32 tokens, whose units are pairs of numbers of a token, as sixteen rows of pairs of
+// tokens: unit 2 r + h of row t is number h of the tokens 2 t and 2 t + 1 in row r.
+inline void TransposePairs(const uint32_t* rows, uint32_t* out, int64_t stride) {
+  // Of two tokens the first numbers, then the second ones.
+  const __m512i order =
+      _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15));
+  for (int half = 0; half < 2; ++half, out += 8 * stride) {
+    __m512i even[4], odd[4];  // of rows 2 j and 2 j + 1 the pairs of tokens 0, 2, 4, 6; 1, 3, 5, 7
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const uint32_t* from = rows + j * 64 + half * 16;
+      const __m512i a = _mm512_shuffle_epi8(_mm512_loadu_si512(from), order);
+      const __m512i b = _mm512_shuffle_epi8(_mm512_loadu_si512(from + 32), order);
+      even[j] = _mm512_unpacklo_epi64(a, b);
+      odd[j] = _mm512_unpackhi_epi64(a, b);
+    }
+    const auto store = [&](const __m512i(&x)[4], int first) {
+      const __m512i low02 = _mm512_shuffle_i64x2(x[0], x[1], 0x88);
+      const __m512i low13 = _mm512_shuffle_i64x2(x[0], x[1], 0xdd);
+      const __m512i high02 = _mm512_shuffle_i64x2(x[2], x[3], 0x88);
+      const __m512i high13 = _mm512_shuffle_i64x2(x[2], x[3], 0xdd);
+      uint32_t* to = out + first * stride;
+      _mm512_storeu_si512(to, _mm512_shuffle_i64x2(low02, high02, 0x88));
+      _mm512_storeu_si512(to + 2 * stride, _mm512_shuffle_i64x2(low13, high13, 0x88));
+      _mm512_storeu_si512(to + 4 * stride, _mm512_shuffle_i64x2(low02, high02, 0xdd));
+      _mm512_storeu_si512(to + 6 * stride, _mm512_shuffle_i64x2(low13, high13, 0xdd));
+    };
+    store(even, 0);
+    store(odd, 1);
+  }
+}
+// Units index[i] of 32, in lane i.
+inline Units TakeUnits(const uint32_t* units, Units index) {
+  return _mm512_permutex2var_epi32(LoadUnits(units), index, LoadUnits(units + 16));
+}
 inline Units AndUnits(Units a, uint32_t mask) {
   return _mm512_and_si512(a, _mm512_set1_epi32(static_cast<int>(mask)));
 }

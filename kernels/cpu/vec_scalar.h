@@ -126,6 +126,20 @@ inline void StoreInterleaved(const Units (&rows)[kTileRows], uint32_t* out) {
     for (int r = 0; r < kTileRows; ++r) out[u * kTileRows + r] = rows[r].lane[u];
   }
 }
+inline void TransposePairs(const uint32_t* rows, uint32_t* out, int64_t stride) {
+  for (int r = 0; r < 8; ++r) {
+    for (int t = 0; t < 16; ++t) {
+      const uint32_t a = rows[r * 32 + 2 * t], b = rows[r * 32 + 2 * t + 1];
+      out[t * stride + 2 * r] = (a & 0xffff) | b << 16;
+      out[t * stride + 2 * r + 1] = a >> 16 | (b & 0xffff0000);
+    }
+  }
+}
+inline Units TakeUnits(const uint32_t* units, const Units& index) {
+  Units taken;
+  for (int i = 0; i < kLanes; ++i) taken.lane[i] = units[index.lane[i]];
+  return taken;
+}
 inline Units AndUnits(Units x, uint32_t mask) {
   for (uint32_t& lane : x.lane) lane &= mask;
   return x;

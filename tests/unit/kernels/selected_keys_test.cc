@@ -17,7 +17,7 @@ namespace {
 constexpr int kBlockSize = 64;
 constexpr int kLatent = 12, kPe = 6, kDim = kLatent + kPe;  // without an index key
 constexpr int kIndexDim = 12, kIndexHeads = 9, kHeads = 40;
-constexpr int kNumTokens = 75, kMost = 20;
+constexpr int kNumTokens = 75, kMost = 40;  // more than a tile
 
 struct Inputs {
   std::vector<float> latents;           // [tokens, kDim]
