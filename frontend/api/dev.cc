@@ -17,6 +17,7 @@
 #include "frontend/api/render.h"
 #include "frontend/media/image_loader.h"
 #include "frontend/openai/json.h"
+#include "frontend/openai/lax_values.h"
 #include "proto_msgpack/codec.h"
 
 namespace tandem {
@@ -91,14 +92,9 @@ Status BadParameter(const std::string& name, const std::string& value, std::stri
 StatusOr<bool> BoolParameter(const HttpRequest& request, const std::string& name, bool missing) {
   const std::string value = request.Query(name);
   if (value.empty()) return missing;
-  const std::string lower = ToLower(value);
-  for (const char* yes : {"true", "1", "yes", "on", "t", "y"}) {
-    if (lower == yes) return true;
-  }
-  for (const char* no : {"false", "0", "no", "off", "f", "n"}) {
-    if (lower == no) return false;
-  }
-  return BadParameter(name, value, "true or false");
+  const std::optional<bool> given = BooleanOfText(value);
+  if (!given) return BadParameter(name, value, "true or false");
+  return *given;
 }
 
 StatusOr<std::string> ModeParameter(const HttpRequest& request) {
