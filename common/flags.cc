@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "common/flag_json.h"
+#include "common/parse_bool.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -33,13 +34,6 @@ std::string FormatNumber(double value) {
   char buffer[32];
   std::snprintf(buffer, sizeof buffer, "%.12g", value);
   return buffer;
-}
-
-std::optional<bool> ParseBool(std::string_view text) {
-  const std::string lower = ToLower(text);
-  if (lower == "true" || lower == "1" || lower == "yes" || lower == "on") return true;
-  if (lower == "false" || lower == "0" || lower == "no" || lower == "off") return false;
-  return std::nullopt;
 }
 
 Status BadValue(const Flag& flag, std::string_view value, std::string_view allowed) {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "common/parse_bool.h"
 #include "common/read_file.h"
 #include "common/strings.h"
 
@@ -31,8 +32,7 @@ bool Exists(const fs::path& path) {
 
 bool IsSet(const char* variable) {
   const char* value = std::getenv(variable);
-  const std::string word = value == nullptr ? "" : ToLower(value);
-  return word == "1" || word == "true" || word == "yes" || word == "on";
+  return value != nullptr && ParseBool(value).value_or(false);
 }
 
 // The first of these variables that is set, with what is below it.

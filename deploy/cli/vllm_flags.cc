@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/parse_bool.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -48,10 +49,9 @@ std::string SwitchValue(const VllmFlag& flag, std::string_view argument) {
   const size_t equals = argument.find('=');
   const bool is_twin = WithDashes(argument.substr(0, equals)) == "--no-" + std::string(flag.name);
   const std::string value = equals == argument.npos ? "true" : ToLower(argument.substr(equals + 1));
-  const bool is_true = value == "true" || value == "1" || value == "yes" || value == "on";
-  const bool is_false = value == "false" || value == "0" || value == "no" || value == "off";
-  if (!is_true && !is_false) return value;
-  return is_true != is_twin ? "true" : "false";
+  const std::optional<bool> is_true = ParseBool(value);
+  if (!is_true) return value;
+  return *is_true != is_twin ? "true" : "false";
 }
 
 }  // namespace
