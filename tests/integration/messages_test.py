@@ -86,7 +86,9 @@ class Messages(unittest.TestCase):
                 {"type": "text", "text": "Oslo", "cache_control": {"type": "ephemeral"}}]}]}
         count = self.client.messages.count_tokens(**conversation)
         message = self.client.messages.create(max_tokens=1, **conversation)
-        self.assertEqual(count.input_tokens, message.usage.input_tokens)
+        usage = message.usage
+        self.assertEqual(usage.input_tokens + usage.cache_creation_input_tokens + usage.cache_read_input_tokens,
+                         count.input_tokens)
         with self.assertRaises(anthropic.NotFoundError):
             self.client.messages.count_tokens(model="other", messages=HELLO)
 

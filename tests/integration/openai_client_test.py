@@ -120,7 +120,7 @@ class ResponsesApi(unittest.TestCase):
 
     def test_errors_are_the_clients_own(self):
         for fields, param in (({"input": []}, "input"), ({"input": "x", "background": True}, "background"),
-                              ({"input": "x", "tools": [{"type": "computer_use_preview"}]}, "tools")):
+                              ({"input": "x", "tools": [{"type": "no_such_tool"}]}, "tools")):
             with self.assertRaises(openai.BadRequestError) as caught:
                 self.client.responses.create(model="m", **fields)
             self.assertEqual(caught.exception.param, param)
