@@ -1,8 +1,8 @@
 #pragma once
 
-// What the series of an OffloadingConnector are called, for engine and frontend: vLLM 0.33's.
-// Counters get their _total in the exposition. `tier` is a label, "0:primary" for host memory and
-// "1:fs" for files.
+// What the series of an OffloadingConnector are called, as engine and frontend both know them:
+// vLLM 0.33's. Names of counters get their _total in the exposition. `tier` is a label,
+// "0:primary" for host memory and "1:fs" for files.
 
 #include <string_view>
 

@@ -17,14 +17,14 @@
 namespace tandem {
 namespace {
 
-// Without a job for this long the program works ahead for the next ones: it takes no processor
-// from those that run.
+// Without a job for this long the program works ahead for the next ones, so that it takes no
+// processor from those that run.
 constexpr int kQuietMs = 20;
 
-// If the host runs out of memory, this process is to end.
+// If the host runs out of memory, this process is the one to end.
 void OfferToEndFirst() {
   const UniqueFd file(open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC));
-  if (file && write(file.get(), "500", 3) < 0) return;  // a favour, no need
+  if (file && write(file.get(), "500", 3) < 0) return;  // it is a favour, not a need
 }
 
 // What libraries print is not for the caller's log: it quotes the input.

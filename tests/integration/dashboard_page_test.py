@@ -43,7 +43,7 @@ class Page(unittest.TestCase):
 
     @contextlib.contextmanager
     def paused_streams(self, decoding, waiting, **headers):
-        """Requests that stay as they are meanwhile: some decode, others wait for a place."""
+        """Requests that stay as they are meanwhile: so many decode, so many wait for a place in the batch."""
         opened = []
         for i in range(decoding + waiting):
             connection = self.server.connect()
@@ -54,7 +54,7 @@ class Page(unittest.TestCase):
         def phases():
             found = [request["phase"] for request in self.state()["requests"]]
             return found.count("decoding") == decoding and found.count("waiting") == waiting
-        wait_for(phases, "they decode or wait")
+        wait_for(phases, "the requests decode or wait")
         self.assertEqual(self.server.post("/pause?mode=keep", {}, **HEADERS)[0], 200)
         try:
             yield

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""NVIDIA Dynamo's KV indexer, of ai-dynamo on PyPI, over our server's KV events.
+"""NVIDIA Dynamo's KV indexer, of ai-dynamo on PyPI, over the KV events of our server.
 
-It runs from build/routers/dynamo, or TANDEM_ROUTERS:
+It runs from build/routers/dynamo (or TANDEM_ROUTERS/dynamo):
   python3 -m venv build/routers/dynamo && build/routers/dynamo/bin/pip install ai-dynamo-runtime==1.6.1
   build/routers/dynamo/bin/pip install --no-deps ai-dynamo==1.6.1
 """

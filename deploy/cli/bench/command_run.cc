@@ -195,6 +195,7 @@ StatusOr<int> FreePort() {
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> end;
   std::random_device random;
   std::uniform_int_distribution<int> ports(kFirst, std::max(end, kLeastEnd) - 1);
+  int error = 0;
   for (int i = 0; i < kMaxTries; ++i) {
     const UniqueFd fd(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
@@ -205,8 +206,9 @@ StatusOr<int> FreePort() {
     if (fd && bind(fd.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) {
       return port;
     }
+    error = errno;
   }
-  return ErrnoError(errno, "find a free port");
+  return ErrnoError(error, "find a free port");
 }
 
 }  // namespace tandem

@@ -1,6 +1,6 @@
 #pragma once
 
-// An EngineDriver with LoRA adapters of random numbers, read from folders.
+// An EngineDriver with LoRA adapters of random numbers for its model, read from folders.
 // Thread: the test's own.
 
 #include <optional>
