@@ -338,9 +338,10 @@ void SetLayerGroups(const EngineConfig& config, const ModelConfig& model, Engine
   }
   if (!setup->why_one_group.empty()) return;
   limits.groups = groups;
-  if (groups.count() == 1 || !groups.has_states || config.block_size) return;
-  limits.block_size = static_cast<int32_t>(DefaultBlockSize(
-      model, setup->backend.dtype, setup->runner.kv_format, /*is_device=*/false, groups));
+  if (config.block_size) return;
+  limits.block_size =
+      static_cast<int32_t>(DefaultBlockSize(model, setup->backend.dtype, setup->runner.kv_format,
+                                            /*is_device=*/setup->device == "cuda", groups));
 }
 
 }  // namespace tandem

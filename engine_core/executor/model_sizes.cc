@@ -56,12 +56,12 @@ LayerCounts CountLayers(const ModelConfig& config) {
 
 // A layer has a state and keys, or some layers have states and others a window: all are one group.
 bool HasMixedMemory(const ModelConfig& config) {
-  bool is_mixed = false;
-  for (int64_t i = 0; i < config.num_layers && config.recurrent.num_layers() > 0; ++i) {
-    const bool has_state = config.recurrent.HasState(i);
-    is_mixed |= config.IsLocal(i) || (has_state && config.recurrent.HasKv(i));
+  if (config.recurrent.num_layers() == 0) return false;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    const bool has_both = config.recurrent.HasState(i) && config.recurrent.HasKv(i);
+    if (config.IsLocal(i) || has_both) return true;
   }
-  return is_mixed;
+  return false;
 }
 
 std::string BytesPerToken(int64_t bytes, int64_t num_layers) {
