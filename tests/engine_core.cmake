@@ -72,7 +72,7 @@ tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocati
   DEPS tests/simulation tests/support/heap)
 module(tests/support/engine SRCS engine_driver.cc golden_logits.cc greedy_text.cc made_weights.cc
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler engine_core/weights kernels proto_msgpack
-       tests/support tests/support/files tests/support/kernels nlohmann_json::nlohmann_json Catch2::Catch2)
+       tests/support tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json Catch2::Catch2)
 tandem_test(golden_models LABEL golden
   SRCS golden/models_test.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json)
@@ -96,7 +96,7 @@ tandem_test(golden_ranks LABEL golden
 tandem_test(golden_quantized LABEL golden
   SRCS golden/quantized_test.cc
   DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/engine tests/support/files
-       tests/support/kernels OpenSSL::Crypto nlohmann_json::nlohmann_json)
+       tests/support/gzip tests/support/kernels OpenSSL::Crypto nlohmann_json::nlohmann_json)
 tandem_test(golden_gguf_twins LABEL golden
   SRCS golden/gguf_twins_test.cc
   DEPS engine_core/executor engine_core/scheduler engine_core/weights tests/support tests/support/engine tests/support/files

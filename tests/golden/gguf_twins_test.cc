@@ -465,7 +465,7 @@ std::string FolderOf(const std::string& name) {
   for (const std::string& root :
        {std::string(TANDEM_GOLDEN_DIR) + "/models", goldens.value_or("") + "/models2",
         goldens.value_or("") + "/models"}) {
-    if (std::filesystem::exists(root + "/" + name + "/goldens.json")) return root + "/" + name;
+    if (HasGolden(root + "/" + name, "goldens.json")) return root + "/" + name;
   }
   return "";
 }

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -23,6 +22,7 @@
 #include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/golden_folders.h"
 #include "tests/support/files/temp_folder.h"
+#include "tests/support/gzip/gzip_lines.h"
 
 #include <catch2/catch.hpp>
 
@@ -39,12 +39,6 @@ std::vector<std::string> Folders() {
   }
   REQUIRE(!folders.empty());
   return folders;
-}
-
-json ReadJson(const std::string& path) {
-  std::ifstream in(path);
-  REQUIRE(in);
-  return json::parse(in);
 }
 
 std::vector<float> NumbersOf(const MatrixSource& source) {
@@ -77,7 +71,7 @@ TEST_CASE("quantized checkpoints: every matrix is read to the bit") {
     // Codes of e2m1 lose the sign of a zero; NVFP4 has two factors, whose order decides the last
     // bit.
     const bool is_fp4 = folder.find("fp4") != std::string::npos;
-    const json recorded = ReadJson(folder + "/dequantized.json");
+    const json recorded = ReadGzipJson(folder + "/dequantized.json");
     for (const json& tensor : recorded["tensors"]) {
       if (tensor["shape"].size() != 2) continue;  // gpt-oss's stacks: by their logits below
       const std::string full_name = tensor["tensor"];
@@ -153,7 +147,7 @@ TEST_CASE("GGUF checkpoints: every matrix is read to the bit") {
   for (const std::string& folder : GgufFolders()) {
     const auto file = GgufFile::Open(folder + "/model.gguf");
     REQUIRE(file.ok());
-    const json recorded = ReadJson(folder + "/dequantized.json");
+    const json recorded = ReadGzipJson(folder + "/dequantized.json");
     for (const json& wanted : recorded["tensors"]) {
       const std::string name = wanted["tensor"];
       CAPTURE(folder, name);
@@ -280,7 +274,7 @@ TEST_CASE("quantized checkpoints: W8A8 is computed as its scheme says") {
     if (!folder.ends_with("/ct_w8a8_int8")) continue;
     if (!std::filesystem::exists(folder + "/logits_act.safetensors")) continue;
     const GoldenLogits logits(folder, "logits_act.safetensors");
-    const json goldens = ReadJson(folder + "/goldens_act.json");
+    const json goldens = ReadGzipJson(folder + "/goldens_act.json");
     double jitter = 0;
     for (const json& each : goldens["act_jitter"]) jitter = std::max(jitter, each.get<double>());
     for (const json& prompt : goldens["prompts"]) {
@@ -319,7 +313,7 @@ TEST_CASE("GGUF units: blocks of all bits") {
   const auto weights = OpenSafetensors(folder.path());
   REQUIRE(weights.ok());
   int num_units = 0;
-  const json units = ReadJson(found[0] + "/units.json");
+  const json units = ReadGzipJson(found[0] + "/units.json");
   for (const json& unit : units["cases"]) {
     if (unit["kind"] != "gguf_block") continue;
     const std::string name = unit["name"];
@@ -341,7 +335,7 @@ TEST_CASE("GGUF units: blocks of all bits") {
 
 // What the gguf package makes of random bytes, for formats that the units lack.
 TEST_CASE("GGUF units: IQ4_XS and MXFP4") {
-  const json recorded = ReadJson(TANDEM_GOLDEN_DIR "/quantized/units/gguf_blocks.json");
+  const json recorded = ReadGzipJson(TANDEM_GOLDEN_DIR "/quantized/units/gguf_blocks.json");
   for (const auto& [name, unit] : recorded.items()) {
     CAPTURE(name);
     std::string bytes = HexDecode(unit["bytes"].get<std::string>()).value();
@@ -383,7 +377,7 @@ TEST_CASE("quantized units: odd shapes and all codes") {
   const auto weights = OpenSafetensors(folder.path());
   REQUIRE(weights.ok());
   int num_units = 0;
-  const json units = ReadJson(found[0] + "/units.json");
+  const json units = ReadGzipJson(found[0] + "/units.json");
   for (const json& unit : units["cases"]) {
     const std::string kind = unit["kind"], name = unit["name"];
     if (kind == "table" || kind == "act" || kind == "gguf_block") continue;

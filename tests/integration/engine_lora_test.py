@@ -11,6 +11,7 @@ import unittest
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "support"))
 import pair
+from goldens import read_goldens
 
 try:
     import strict_frontend
@@ -24,7 +25,7 @@ OTHER = TESTS / "golden" / "lora" / "llama_plain-embed_lm_head"
 
 
 def golden(folder, index=2):
-    prompt = json.loads((folder / "goldens.json").read_text())["prompts"][index]
+    prompt = read_goldens(folder)["prompts"][index]
     return prompt["prompt_ids"], prompt["greedy_ids"][:12]
 
 

@@ -7,6 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from goldens import read_goldens
 from pair import MODEL, Pair, ROOT, bin_dir
 
 FOLDER = ROOT / "tests" / "golden" / "quantized" / "gguf_llama_q4_0"
@@ -23,7 +24,7 @@ class Gguf(unittest.TestCase):
     def test_one_file_is_a_model(self):
         with Pair("--served-model-name", "m", "--dtype", "float32", "--quantization", "none",
                   model=GGUF) as server:
-            for prompt in json.loads((FOLDER / "goldens.json").read_text())["prompts"]:
+            for prompt in read_goldens(FOLDER)["prompts"]:
                 choice = self.post(server, "/v1/completions", prompt=prompt["prompt_ids"], ignore_eos=True,
                                    max_tokens=len(prompt["greedy_ids"]), return_token_ids=True)["choices"][0]
                 for found, expected, margin in zip(choice["token_ids"], prompt["greedy_ids"],

@@ -17,6 +17,7 @@ import zlib
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from api_test import MODEL, Frontend, openai
+from goldens import read_goldens
 from pair import LIMIT, Pair, wait_for
 from server import Server
 
@@ -352,7 +353,7 @@ class WholeModels(unittest.TestCase):
         if "TANDEM_GOLDENS" not in os.environ:
             self.skipTest("TANDEM_GOLDENS is not set")
         root = pathlib.Path(os.environ["TANDEM_GOLDENS"]) / "vision"
-        goldens = json.loads((root / name / "goldens.json").read_text())
+        goldens = read_goldens(root / name)
         with Pair("--served-model-name", "m", "--dtype", "float32", "--kv-cache-memory-bytes", "32M", model=root / name) as server:
             client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=LIMIT)
             num_compared = 0

@@ -15,6 +15,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
+from goldens import read_goldens
 from pair import LIMIT, ROOT, Pair, bin_dir, wait_for
 
 GOLDENS = pathlib.Path(os.environ.get("TANDEM_GOLDENS") or ROOT / "tests" / "golden") / "embedding"
@@ -22,7 +23,7 @@ FLAGS = ("--served-model-name", "m", "--dtype", "float32", "--kv-cache-memory-by
 
 
 def golden(model):
-    return json.loads((GOLDENS / model / "goldens.json").read_text())
+    return read_goldens(GOLDENS / model)
 
 
 def tensors(model):

@@ -13,6 +13,7 @@ import venv
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
+from goldens import read_goldens
 from pair import LIMIT, MODEL, ROOT, wait_for
 
 FLAGS = 'kv_cache_memory_bytes="32M", max_num_seqs=8'
@@ -98,7 +99,7 @@ with LLM(MODEL, {FLAGS}) as llm:
 
     def test_embed_and_score(self):
         model = ROOT / "tests" / "golden" / "embedding" / "qwen3_embedding"
-        cases = json.loads((model / "goldens.json").read_text())["cases"][:3]
+        cases = read_goldens(model)["cases"][:3]
         texts, ids = [case["text"] for case in cases], [case["token_ids"] for case in cases]
         found = self.run_script(f"""
 with LLM({str(model)!r}, {FLAGS}, dtype="float32", hf_overrides={{"is_matryoshka": True}}) as llm:

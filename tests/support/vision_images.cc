@@ -24,7 +24,7 @@ std::vector<std::string> VisionFolders() {
   std::vector<std::string> folders;
   if (!whole) return folders;
   for (const auto& entry : std::filesystem::directory_iterator(*whole + "/vision")) {
-    if (std::filesystem::exists(entry.path() / "goldens.json")) folders.push_back(entry.path());
+    if (HasGolden(entry.path().string(), "goldens.json")) folders.push_back(entry.path());
   }
   std::sort(folders.begin(), folders.end());
   CHECK_EQ(folders.size(), size_t{4});

@@ -12,6 +12,7 @@
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/weights/open_weights.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/gzip/gzip_lines.h"
 #include "tests/support/kernels/one_request.h"
 
 #include <catch2/catch.hpp>
@@ -26,7 +27,7 @@ std::vector<std::string> GoldenModels(const std::string& golden_dir) {
   for (const std::string& folder : folders) by_name[folder.substr(folder.rfind('/') + 1)] = folder;
   const std::string known = ", " + KnownArchitectures() + ", ";
   for (const auto& entry : std::filesystem::directory_iterator(*more + "/models2")) {
-    if (!std::filesystem::exists(entry.path() / "goldens.json")) continue;
+    if (!HasGolden(entry.path().string(), "goldens.json")) continue;
     const std::string architecture = ReadGoldens(entry.path().string())["architecture"];
     if (known.find(", " + architecture + ", ") == std::string::npos) continue;
     by_name[entry.path().filename().string()] = entry.path().string();
@@ -37,9 +38,7 @@ std::vector<std::string> GoldenModels(const std::string& golden_dir) {
 }
 
 nlohmann::json ReadGoldens(const std::string& folder) {
-  std::ifstream in(folder + "/goldens.json");
-  REQUIRE(in);
-  return nlohmann::json::parse(in);
+  return ReadGzipJson(folder + "/goldens.json");
 }
 
 GoldenLogits::GoldenLogits(const std::string& folder, const std::string& file_name) {

@@ -18,7 +18,7 @@ namespace tandem {
 // is built; sorted by name.
 std::vector<std::string> GoldenModels(const std::string& golden_dir);
 
-// A folder's goldens.json.
+// A folder's goldens.json, packed or plain.
 nlohmann::json ReadGoldens(const std::string& folder);
 
 // A folder's logits.safetensors, read with a plain reader of the format.

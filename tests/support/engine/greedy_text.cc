@@ -1,8 +1,9 @@
 #include "tests/support/engine/greedy_text.h"
 
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
+
+#include "tests/support/engine/golden_logits.h"
 
 #include <catch2/catch.hpp>
 
@@ -17,9 +18,7 @@ constexpr int32_t kNumTokens = 6;
 }  // namespace
 
 void CheckGreedyText(EngineDriverOptions options, const std::string& folder) {
-  std::ifstream in(folder + "/goldens.json");
-  REQUIRE(in);
-  const json goldens = json::parse(in);
+  const json goldens = ReadGoldens(folder);
   options.model_dir = folder;
   EngineDriver engine(options);
   std::vector<json> prompts;

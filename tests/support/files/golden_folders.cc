@@ -14,6 +14,11 @@ std::optional<std::string> WholeGoldens() {
   return folder;
 }
 
+bool HasGolden(const std::string& folder, const std::string& file) {
+  const std::string path = folder + "/" + file;
+  return std::filesystem::exists(path) || std::filesystem::exists(path + ".gz");
+}
+
 std::vector<std::string> GoldenFolders(const std::string& golden_dir, const std::string& kind,
                                        const std::string& file) {
   std::vector<std::string> roots = {golden_dir};
@@ -24,10 +29,7 @@ std::vector<std::string> GoldenFolders(const std::string& golden_dir, const std:
   std::map<std::string, std::string> folders;
   for (const std::string& root : roots) {
     for (const auto& entry : std::filesystem::directory_iterator(root + "/" + kind)) {
-      if (!std::filesystem::exists(entry.path() / file) &&
-          !std::filesystem::exists(entry.path() / (file + ".gz"))) {
-        continue;
-      }
+      if (!HasGolden(entry.path().string(), file)) continue;
       folders[entry.path().filename().string()] = entry.path().string();
     }
   }
