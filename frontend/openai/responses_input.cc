@@ -64,6 +64,11 @@ class MessageBuilder {
     if (*type == "function_call_output" || *type == "custom_tool_call_output") {
       return AddCallOutput(item);
     }
+    if (*type == "item_reference") {
+      return RefuseByName("input",
+                          "Unsupported input item type: item_reference; set previous_response_id "
+                          "to go on from a stored response, or send the item itself");
+    }
     constexpr size_t kMaxShownBytes = 64;
     return RefuseByName("input", "Unsupported input item type: " + type->substr(0, kMaxShownBytes));
   }
