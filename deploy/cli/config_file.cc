@@ -2,6 +2,7 @@
 
 #include <yaml-cpp/yaml.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -99,8 +100,11 @@ StatusOr<std::vector<std::string>> WordsOf(const std::string& key, const Json& v
     words.push_back("--" + key + "=" + Text(value));
     return words;
   }
-  words.push_back("--" + key);
-  for (const Json& item : value) words.push_back(Text(item));
+  // A word that begins with a dash would be taken for a flag.
+  const bool is_apart = std::any_of(value.begin(), value.end(),
+                                    [](const Json& item) { return Text(item).starts_with('-'); });
+  if (!is_apart) words.push_back("--" + key);
+  for (const Json& item : value) words.push_back((is_apart ? "--" + key + "=" : "") + Text(item));
   return words;
 }
 

@@ -42,6 +42,9 @@ TEST_CASE("config file: numbers, texts, booleans, lists and mappings become word
         Words{"--model=some/folder", "--port=9000", "--share=0.5", "--enable_caching=false"});
   CHECK(t.WordsOf("served-model-name: [a, 'b c', 12]\n") ==
         Words{"--served-model-name", "a", "b c", "12"});
+  // A word of its own that begins with a dash would be a flag.
+  CHECK(t.WordsOf("served-model-name: [a, '-b']\n") ==
+        Words{"--served-model-name=a", "--served-model-name=-b"});
   CHECK(t.WordsOf("compilation-config:\n  level: 3\n  pass_config: {x: true, y: '1'}\n") ==
         Words{R"(--compilation-config={"level":3,"pass_config":{"x":true,"y":"1"}})"});
   CHECK(t.WordsOf("compilation-config.level: 3") == Words{"--compilation-config.level=3"});

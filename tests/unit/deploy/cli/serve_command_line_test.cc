@@ -58,6 +58,10 @@ TEST_CASE(
   const ServeCommandLine listed = Parse({"bare", "--config", folder.PathOf("list.yaml")});
   CHECK(listed.engine.model == "bare");
   CHECK(listed.frontend.api.served_model_names == Words{"a", "b"});
+  folder.Write("keys.yaml", "api-key: ['-abc', --port, '[x]', '-1', def]\nmodel: m\n");
+  const ServeCommandLine keys = Parse({"--config", folder.PathOf("keys.yaml")});
+  CHECK(keys.frontend.api_keys == Words{"-abc", "--port", "[x]", "-1", "def"});
+  CHECK(keys.engine.model == "m");
   ::unsetenv("TANDEM_MAX_N_SEQUENCES");
 }
 
