@@ -7,8 +7,8 @@
 #include <mutex>
 #include <vector>
 
-#include "kernels/cuda/libraries/nccl_functions.h"
 #include "kernels/tensor.h"
+#include "tests/support/nccl_exports.h"
 
 namespace tandem {
 namespace {
@@ -262,19 +262,5 @@ const char* ncclGetLastError(NcclComm) { return fake_nccl.last_error.c_str(); }
 #endif
 
 }  // extern "C"
-
-// The functions have the types that NcclFunctions calls.
-[[maybe_unused]] constexpr NcclFunctions kFunctions = {
-    .get_version = ncclGetVersion,
-    .get_unique_id = ncclGetUniqueId,
-    .comm_init_rank = ncclCommInitRank,
-    .comm_destroy = ncclCommDestroy,
-    .comm_abort = ncclCommAbort,
-    .comm_get_async_error = ncclCommGetAsyncError,
-    .all_reduce = ncclAllReduce,
-    .all_gather = ncclAllGather,
-    .broadcast = ncclBroadcast,
-    .get_error_string = ncclGetErrorString,
-};
 
 }  // namespace tandem

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "common/shared_memory.h"
-#include "kernels/cuda/libraries/nccl_functions.h"
 #include "kernels/shared_communicator.h"
 #include "tests/support/fake_nccl.h"
+#include "tests/support/nccl_exports.h"
 
 namespace tandem {
 namespace {
@@ -138,19 +138,5 @@ const char* ncclGetErrorString(int) { return "an error of the library in NCCL's 
 const char* ncclGetLastError(NcclComm) { return ""; }
 
 }  // extern "C"
-
-// The functions have the types that NcclFunctions calls.
-[[maybe_unused]] constexpr NcclFunctions kFunctions = {
-    .get_version = ncclGetVersion,
-    .get_unique_id = ncclGetUniqueId,
-    .comm_init_rank = ncclCommInitRank,
-    .comm_destroy = ncclCommDestroy,
-    .comm_abort = ncclCommAbort,
-    .comm_get_async_error = ncclCommGetAsyncError,
-    .all_reduce = ncclAllReduce,
-    .all_gather = ncclAllGather,
-    .broadcast = ncclBroadcast,
-    .get_error_string = ncclGetErrorString,
-};
 
 }  // namespace tandem
