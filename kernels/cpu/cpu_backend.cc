@@ -188,10 +188,11 @@ StatusOr<std::unique_ptr<KvCache>> CpuBackend::AllocateKvCache(const KvCacheSpec
     return InvalidArgumentError("head_dim is " + std::to_string(head_dim) +
                                 ", the cpu backend takes up to " + std::to_string(kMaxHeadDim));
   }
-  RETURN_IF_ERROR(CheckNumBlocks(spec, KeyBytesOf(spec, dtype_)));
-  const int64_t units = KvBytesPerBlock(spec) / SizeOf(DType::kI32) * spec.num_blocks;
+  const KeyBytes key_bytes = KeyBytesOf(spec, dtype_);
+  RETURN_IF_ERROR(CheckNumBlocks(spec, key_bytes));
+  const int64_t units = spec.bytes_per_block(key_bytes) / SizeOf(DType::kI32) * spec.num_blocks;
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kI32, {&units, 1}));
-  return std::make_unique<KvCache>(spec, std::move(memory), KeyBytesOf(spec, dtype_));
+  return std::make_unique<KvCache>(spec, std::move(memory), key_bytes);
 }
 
 StatusOr<std::unique_ptr<AttentionPlan>> CpuBackend::MakeAttentionPlan(const AttentionShape& shape,

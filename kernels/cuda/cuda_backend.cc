@@ -184,10 +184,12 @@ StatusOr<std::unique_ptr<KvCache>> CudaBackend::AllocateKvCache(const KvCacheSpe
     return InvalidArgumentError("block size " + std::to_string(spec.block_size) + " and head_dim " +
                                 std::to_string(spec.head_dim) + " must be at least 1");
   }
+  const KeyBytes key_bytes = KeyBytesOf(spec, dtype_);
+  RETURN_IF_ERROR(CheckNumBlocks(spec, key_bytes));
   const DType dtype = spec.format == KvFormat::kCompute ? dtype_ : DType::kI8;
-  const int64_t elements = KvBytesPerBlock(spec) / SizeOf(dtype) * spec.num_blocks;
+  const int64_t elements = spec.bytes_per_block(key_bytes) / SizeOf(dtype) * spec.num_blocks;
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateDevice(dtype, {&elements, 1}, device_.stream()));
-  return std::make_unique<KvCache>(spec, std::move(memory), KeyBytesOf(spec, dtype_));
+  return std::make_unique<KvCache>(spec, std::move(memory), key_bytes);
 }
 
 StatusOr<std::unique_ptr<DeviceSampler>> CudaBackend::MakeSampler(

@@ -48,10 +48,11 @@ int64_t ReferenceBackend::KvBytesPerBlock(const KvCacheSpec& spec) const {
 }
 
 StatusOr<std::unique_ptr<KvCache>> ReferenceBackend::AllocateKvCache(const KvCacheSpec& spec) {
-  RETURN_IF_ERROR(CheckNumBlocks(spec, KeyBytesOf(spec)));
-  const int64_t elements = KvBytesPerBlock(spec) / SizeOf(DType::kF32) * spec.num_blocks;
+  const KeyBytes key_bytes = KeyBytesOf(spec);
+  RETURN_IF_ERROR(CheckNumBlocks(spec, key_bytes));
+  const int64_t elements = spec.bytes_per_block(key_bytes) / SizeOf(DType::kF32) * spec.num_blocks;
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kF32, {&elements, 1}));
-  return std::make_unique<KvCache>(spec, std::move(memory), KeyBytesOf(spec));
+  return std::make_unique<KvCache>(spec, std::move(memory), key_bytes);
 }
 
 StatusOr<std::unique_ptr<AttentionPlan>> ReferenceBackend::MakeAttentionPlan(const AttentionShape&,
