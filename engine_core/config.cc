@@ -181,21 +181,27 @@ Status SetDevice(const EngineConfig& config, const ModelConfig& model, EngineSet
   setup->device = config.device;
   setup->uses_peers = !config.disable_custom_all_reduce;
   if (config.device == "auto") setup->device = HasCudaDevice() ? "cuda" : "cpu";
-  const bool is_cpu = setup->device == "cpu", is_reference = setup->device == "reference";
+  const bool is_reference = setup->device == "reference";
   setup->backend.dtype = config.dtype == "float32" || is_reference ? DType::kF32 : DType::kBf16;
   setup->backend.num_threads = static_cast<int>(config.threads);
   RETURN_IF_ERROR(SetIsa(config, setup));
   ASSIGN_OR_RETURN(setup->runner.kv_format,
                    KvFormatOf(config.kv_cache_dtype, setup->backend.dtype));
   if (config.kv_cache_dtype == "auto") RETURN_IF_ERROR(FollowKvScheme(config, model, setup));
+  return OkStatus();
+}
+
+// Needs the device and the groups of layers.
+Status SetBlockSize(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
+  ExecutorLimits& limits = setup->runner.limits;
   const int64_t block_size = config.block_size.value_or(
       DefaultBlockSize(model, setup->backend.dtype, setup->runner.kv_format,
-                       /*is_device=*/setup->device == "cuda"));
-  if (is_cpu && block_size % 32 != 0) {
+                       /*is_device=*/setup->device == "cuda", limits.groups));
+  if (setup->device == "cpu" && block_size % 32 != 0) {
     return InvalidArgumentError("--block-size " + std::to_string(block_size) +
                                 ": must be a multiple of 32 on cpu");
   }
-  setup->runner.limits.block_size = static_cast<int32_t>(block_size);
+  limits.block_size = static_cast<int32_t>(block_size);
   return OkStatus();
 }
 
@@ -388,6 +394,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   }
   RETURN_IF_ERROR(SetKvTransfer(config, model, &setup));
   SetLayerGroups(config, model, &setup);
+  RETURN_IF_ERROR(SetBlockSize(config, model, &setup));
   setup.runner.max_logprobs = config.max_logprobs;
   setup.runner.logprobs_mode = LogprobsModeOf(config.logprobs_mode);
   setup.runner.process_seed = static_cast<uint64_t>(config.seed);

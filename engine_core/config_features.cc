@@ -336,12 +336,7 @@ void SetLayerGroups(const EngineConfig& config, const ModelConfig& model, Engine
     setup->why_one_group = WhyOneGroup(config, model, *setup);
     if (groups.count() > kMostGroups) setup->why_one_group = "there would be too many groups";
   }
-  if (!setup->why_one_group.empty()) return;
-  limits.groups = groups;
-  if (config.block_size) return;
-  limits.block_size =
-      static_cast<int32_t>(DefaultBlockSize(model, setup->backend.dtype, setup->runner.kv_format,
-                                            /*is_device=*/setup->device == "cuda", groups));
+  if (setup->why_one_group.empty()) limits.groups = groups;
 }
 
 }  // namespace tandem
