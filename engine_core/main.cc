@@ -338,6 +338,42 @@ Status CheckPoolerFiles(const EngineConfig& config) {
       .status();
 }
 
+// Null without --kv-transfer-config.
+StatusOr<std::unique_ptr<InProcessConnector>> StartConnector(const EngineConfig& config,
+                                                             const ModelConfig& model,
+                                                             const EngineSetup& setup,
+                                                             ModelRunner* runner) {
+  if (setup.kv_transfer.connector == KvTransferConfig::Connector::kNone) {
+    return std::unique_ptr<InProcessConnector>();
+  }
+  auto connector =
+      MakeConnector(setup.kv_transfer, {.backend = &runner->backend(),
+                                        .cache = &runner->kv_cache(),
+                                        .model = config.model,
+                                        .facts = KvFacts(config, model, setup),
+                                        .hashes = HashOfNoBlock(setup),
+                                        .reports_events = setup.engine.kv_cache.enable_events});
+  if (!connector.ok()) return connector.status().WithContext("--kv-transfer-config");
+  return connector;
+}
+
+// Null where nothing is recorded. executor, grammars: what the engine has without a recorder.
+StatusOr<std::unique_ptr<EngineFlight>> StartFlight(const EngineConfig& config,
+                                                    const EngineSetup& setup,
+                                                    std::string_view backend, const Clock* clock,
+                                                    Executor* executor, RequestGrammars* grammars) {
+  if (!config.flight_recorder) return std::unique_ptr<EngineFlight>();
+  if (setup.engine.kv_connector != nullptr) {
+    LOG_INFO << "[flight recorder] off: what a KV connector loads cannot be replayed";
+    return std::unique_ptr<EngineFlight>();
+  }
+  // A replay on another host must not choose other defaults.
+  EngineConfig recorded = config;
+  recorded.max_num_seqs = setup.runner.limits.max_num_seqs;
+  recorded.max_num_batched_tokens = setup.runner.limits.max_num_batched_tokens;
+  return EngineFlight::Start(recorded, setup, std::string(backend), clock, executor, grammars);
+}
+
 int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* clock) {
   Mailbox<EngineEvent> events;
   std::unique_ptr<EngineFlight> flight;
@@ -369,20 +405,13 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
           EndLost(workers == nullptr ? what : what + "; " + workers->Positions());
         });
   }
-  std::unique_ptr<InProcessConnector> connector;
+  const StatusOr<std::unique_ptr<InProcessConnector>> connector =
+      StartConnector(config, *model_config, *setup, loaded->runner.get());
+  if (!connector.ok()) return Fail(kExitBadFlags, connector.status());
   std::optional<TransferringExecutor> transferring;
-  if (setup->kv_transfer.connector != KvTransferConfig::Connector::kNone) {
-    auto made =
-        MakeConnector(setup->kv_transfer, {.backend = &loaded->runner->backend(),
-                                           .cache = &loaded->runner->kv_cache(),
-                                           .model = config.model,
-                                           .facts = KvFacts(config, *model_config, *setup),
-                                           .hashes = HashOfNoBlock(*setup),
-                                           .reports_events = setup->engine.kv_cache.enable_events});
-    if (!made.ok()) return Fail(kExitBadFlags, made.status().WithContext("--kv-transfer-config"));
-    connector = *std::move(made);
-    setup->engine.kv_connector = connector.get();
-    executor = &transferring.emplace(executor, connector.get());
+  if (*connector != nullptr) {
+    setup->engine.kv_connector = connector->get();
+    executor = &transferring.emplace(executor, connector->get());
   }
   StatusOr<std::unique_ptr<GrammarService>> grammars =
       StartGrammars(config, *setup, clock, &events);
@@ -396,20 +425,12 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   }
   setup->engine.cache_facts = CacheFacts(config, *setup);
   setup->engine.startup = startup->phases();
+  auto recording = StartFlight(config, *setup, loaded->runner->backend().description(), clock,
+                               executor, grammars->get());
+  if (!recording.ok()) return fail(recording.status());
+  flight = *std::move(recording);
   const Clock* engine_clock = clock;
-  if (connector != nullptr && config.flight_recorder) {
-    LOG_INFO << "[flight recorder] off: what a KV connector loads cannot be replayed";
-  }
-  if (connector == nullptr && config.flight_recorder) {
-    const std::string description(loaded->runner->backend().description());
-    // A replay on another host must not choose other defaults.
-    EngineConfig recorded = config;
-    recorded.max_num_seqs = setup->runner.limits.max_num_seqs;
-    recorded.max_num_batched_tokens = setup->runner.limits.max_num_batched_tokens;
-    auto started =
-        EngineFlight::Start(recorded, *setup, description, clock, executor, grammars->get());
-    if (!started.ok()) return fail(started.status());
-    flight = *std::move(started);
+  if (flight != nullptr) {
     signals.OnStateRequest(flight.get());
     setup->engine.grammars = flight->grammars();
     executor = flight->executor();
