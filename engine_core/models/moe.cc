@@ -190,67 +190,73 @@ RouteOptions GroupedSigmoids(const ModelConfig& config) {
           .group_best = config.num_expert_groups > 1 ? 2 : 1};
 }
 
-StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
-                           const MoeNames& names, const MoeShape& shape, ExpertLayout layout) {
+namespace {
+
+// What a checkpoint calls the parts of a mixture.
+struct MixturePlaces {
+  std::string own;         // by the layout; adapters know the experts by it
+  std::string block;       // of the router and what stands beside it
+  std::string experts;     // of the stacks
+  bool is_stacked = true;  // else each expert's matrices are apart
+};
+
+MixturePlaces PlacesOf(const LoadContext& context, const LayerPlace& place, const MoeNames& names,
+                       ExpertLayout layout) {
   const bool is_named = layout == ExpertLayout::kNamed;
   const std::string own = names.block.empty() ? place.prefix : place.prefix + "." + names.block;
   const std::string renamed = names.block.empty() ? place.prefix : place.prefix + ".mlp";
-  const std::string stack = (is_named ? renamed : own) + ".experts";
+  const std::string experts = (is_named ? renamed : own) + ".experts";
   // GGUF files have each matrix apart, whatever the layout is.
-  const bool is_stacked = is_named ? context.weights.Has(stack + ".gate_up_proj")
-                                   : !context.weights.Has(stack + ".0." + names.gate + ".weight");
-  const bool has_biases = layout == ExpertLayout::kTransposedPairs;
-  const std::string block = is_stacked && is_named ? renamed : own;
-  StackNames stacks = {stack + ".gate_up_proj", stack + ".down_proj"};
+  const bool is_stacked = is_named ? context.weights.Has(experts + ".gate_up_proj")
+                                   : !context.weights.Has(experts + ".0." + names.gate + ".weight");
+  return {own, is_stacked && is_named ? renamed : own, experts, is_stacked};
+}
+
+StackNames StacksOf(const MixturePlaces& places, ExpertLayout layout) {
   if (layout == ExpertLayout::kStacked) {
-    stacks = {block + ".input_linear.weight", block + ".output_linear.weight"};
+    return {places.block + ".input_linear.weight", places.block + ".output_linear.weight"};
   }
-  MoeLayer layer;
+  return {places.experts + ".gate_up_proj", places.experts + ".down_proj"};
+}
+
+// The router, and what scales or shares its choice.
+Status LoadRouting(const LoadContext& context, const std::string& block, const MoeNames& names,
+                   const MoeShape& shape, bool has_bias, MoeLayer* layer) {
   const StoredMatrix router[] = {{.name = block + "." + names.router,
                                   .rows = shape.num_experts,
                                   .columns = context.config.hidden_size}};
   ASSIGN_OR_RETURN(
-      layer.router,
-      LoadLinear(context, router, {.has_bias = has_biases, .format = WeightFormat::kCompute}));
+      layer->router,
+      LoadLinear(context, router, {.has_bias = has_bias, .format = WeightFormat::kCompute}));
   if (!names.router_bias.empty()) {
-    ASSIGN_OR_RETURN(layer.router_bias,
+    ASSIGN_OR_RETURN(layer->router_bias,
                      LoadRouterBias(context, block + "." + names.router_bias, shape.num_experts));
   }
-  if (!names.expert_scale.empty()) {
-    ASSIGN_OR_RETURN(layer.expert_scale,
-                     LoadVector(context, block + "." + names.expert_scale, shape.num_experts));
-  }
-  if (shape.shared_intermediate_size > 0) {
-    ASSIGN_OR_RETURN(layer.shared, LoadShared(context, place, block, names, shape, layout));
-  }
-  if (layer.shared && !names.shared_gate.empty()) {
-    const StoredMatrix gate[] = {{.name = block + "." + names.shared_gate,
-                                  .rows = 1,
-                                  .columns = context.config.hidden_size}};
-    ASSIGN_OR_RETURN(layer.shared_gate,
-                     LoadLinear(context, gate, {.format = WeightFormat::kCompute}));
-  }
-  if (shape.latent_size > 0) {
-    const int64_t hidden = context.config.hidden_size, latent = shape.latent_size;
-    ASSIGN_OR_RETURN(layer.to_latent,
-                     LoadRows(context, block + ".fc1_latent_proj", latent, hidden, false));
-    ASSIGN_OR_RETURN(layer.from_latent,
-                     LoadRows(context, block + ".fc2_latent_proj", hidden, latent, false));
-  }
+  if (names.expert_scale.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(layer->expert_scale,
+                   LoadVector(context, block + "." + names.expert_scale, shape.num_experts));
+  return OkStatus();
+}
+
+// The rank's experts.
+Status LoadExperts(const LoadContext& context, const MixturePlaces& places, const MoeNames& names,
+                   const MoeShape& shape, ExpertLayout layout, MoeLayer* layer) {
   const int64_t inner = shape.intermediate_size, hidden = ExpertWidth(context.config, shape);
+  const bool has_biases = layout == ExpertLayout::kTransposedPairs;
+  const AdaptedAs adapted_as = has_biases ? AdaptedAs::kNothing : AdaptedAs::kLinear;
+  const StackNames stacks = StacksOf(places, layout);
   std::vector<std::unique_ptr<PackedMatrix>> gate_ups, downs;
   const Slice experts = OwnExperts(context, shape);
   for (int64_t e = experts.begin; e < experts.end(); ++e) {
-    const ExpertBlocks expert =
-        is_stacked
-            ? ExpertOfStack(context, shape, stacks, e, layout)
-            : ExpertApart(context, names, shape, block + ".experts." + std::to_string(e) + ".");
+    const std::string number = ".experts." + std::to_string(e) + ".";
+    const ExpertBlocks expert = places.is_stacked
+                                    ? ExpertOfStack(context, shape, stacks, e, layout)
+                                    : ExpertApart(context, names, shape, places.block + number);
     // Adapters name the matrices of an expert apart, also where they are stored in a stack.
-    const std::string apart = own + ".experts." + std::to_string(e) + ".";
+    const std::string apart = places.own + number;
     std::vector<std::string> modules = {apart + names.up};
     if (shape.has_gate) modules.insert(modules.begin(), apart + names.gate);
     LinearLayer linear;
-    const AdaptedAs adapted_as = has_biases ? AdaptedAs::kNothing : AdaptedAs::kLinear;
     ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.gate_up,
                                         {.is_gated = shape.has_gate && shape.swiglu_limit == 0,
                                          .adapted_as = adapted_as,
@@ -258,20 +264,50 @@ StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
                                          .module_rows = inner,
                                          .rows_of_module = OwnRows(context, inner)}));
     gate_ups.push_back(std::move(linear.weight));
-    layer.gate_up_sites.push_back(linear.adapter_site);
+    layer->gate_up_sites.push_back(linear.adapter_site);
     ASSIGN_OR_RETURN(linear, LoadLinear(context, expert.down,
                                         {.adapted_as = adapted_as,
                                          .modules = {apart + names.down},
                                          .module_rows = hidden,
                                          .rows_of_module = OwnRows(context, hidden)}));
     downs.push_back(std::move(linear.weight));
-    layer.down_sites.push_back(linear.adapter_site);
+    layer->down_sites.push_back(linear.adapter_site);
   }
   if (has_biases) {
-    RETURN_IF_ERROR(LoadExpertBiases(context, shape, names, stack, is_stacked, &layer));
+    RETURN_IF_ERROR(
+        LoadExpertBiases(context, shape, names, places.experts, places.is_stacked, layer));
   }
-  ASSIGN_OR_RETURN(layer.gate_up, context.backend.PackExperts(std::move(gate_ups)));
-  ASSIGN_OR_RETURN(layer.down, context.backend.PackExperts(std::move(downs)));
+  ASSIGN_OR_RETURN(layer->gate_up, context.backend.PackExperts(std::move(gate_ups)));
+  ASSIGN_OR_RETURN(layer->down, context.backend.PackExperts(std::move(downs)));
+  return OkStatus();
+}
+
+}  // namespace
+
+StatusOr<MoeLayer> LoadMoe(const LoadContext& context, const LayerPlace& place,
+                           const MoeNames& names, const MoeShape& shape, ExpertLayout layout) {
+  const MixturePlaces places = PlacesOf(context, place, names, layout);
+  const int64_t hidden = context.config.hidden_size;
+  MoeLayer layer;
+  RETURN_IF_ERROR(LoadRouting(context, places.block, names, shape,
+                              layout == ExpertLayout::kTransposedPairs, &layer));
+  if (shape.shared_intermediate_size > 0) {
+    ASSIGN_OR_RETURN(layer.shared, LoadShared(context, place, places.block, names, shape, layout));
+  }
+  if (layer.shared && !names.shared_gate.empty()) {
+    const StoredMatrix gate[] = {
+        {.name = places.block + "." + names.shared_gate, .rows = 1, .columns = hidden}};
+    ASSIGN_OR_RETURN(layer.shared_gate,
+                     LoadLinear(context, gate, {.format = WeightFormat::kCompute}));
+  }
+  if (shape.latent_size > 0) {
+    const int64_t latent = shape.latent_size;
+    ASSIGN_OR_RETURN(layer.to_latent,
+                     LoadRows(context, places.block + ".fc1_latent_proj", latent, hidden, false));
+    ASSIGN_OR_RETURN(layer.from_latent,
+                     LoadRows(context, places.block + ".fc2_latent_proj", hidden, latent, false));
+  }
+  RETURN_IF_ERROR(LoadExperts(context, places, names, shape, layout, &layer));
   return layer;
 }
 
