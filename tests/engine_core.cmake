@@ -167,8 +167,7 @@ tandem_test(unit_vision LABEL unit
   SRCS unit/engine_core/models/vision_parts_test.cc unit/engine_core/models/vision_tower_test.cc
        unit/engine_core/weights/vision_config_test.cc
   DEPS engine_core/models engine_core/weights tests/support/kernels nlohmann_json::nlohmann_json)
-# Resident memory under a sanitizer is the sanitizer's.
-if(NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")
+if(NOT TANDEM_SANITIZER)  # it measures resident memory
   tandem_test(unit_load_memory LABEL unit SRCS unit/engine_core/models/load_memory_test.cc
     DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)
 endif()

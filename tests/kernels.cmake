@@ -80,7 +80,7 @@ if(TANDEM_HAS_CUDA)
 endif()
 
 # The object is the same in dev and release; sanitizers keep data of their own on the stack.
-if(CMAKE_OBJDUMP AND NOT CMAKE_CXX_FLAGS MATCHES "fsanitize")
+if(CMAKE_OBJDUMP AND NOT TANDEM_SANITIZER)
   set(objects $<TARGET_OBJECTS:tandem_kernels>)
   add_test(NAME "tidy: hot kernels keep their accumulators in registers"
     COMMAND ${Python3_EXECUTABLE} ${CMAKE_CURRENT_LIST_DIR}/tidy/spills.py ${CMAKE_OBJDUMP}

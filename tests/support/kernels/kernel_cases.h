@@ -245,8 +245,10 @@ class AttentionRun {
       cos_ = Upload(backend, OrUpsideDown(model.cos, half), {positions, half}, DType::kF32);
       sin_ = Upload(backend, OrUpsideDown(model.sin, half), {positions, half}, DType::kF32);
     }
-    q_norm_ = Upload(backend, model.q_norm, {model.shape.head_dim}, DType::kF32);
-    k_norm_ = Upload(backend, model.k_norm, {model.shape.head_dim}, DType::kF32);
+    if (model.qk_norm) {
+      q_norm_ = Upload(backend, model.q_norm, {model.shape.head_dim}, DType::kF32);
+      k_norm_ = Upload(backend, model.k_norm, {model.shape.head_dim}, DType::kF32);
+    }
     const int num_heads = model.shape.num_heads;
     const auto of_heads = [&](const std::vector<float>& numbers) {
       return Upload(backend, {numbers.begin(), numbers.begin() + num_heads}, {num_heads},
