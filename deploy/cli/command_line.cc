@@ -82,11 +82,14 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
                                            const std::vector<Flag>& frontend_flags,
                                            const std::vector<Flag>& engine_flags) {
   PairCommandLine pair;
+  std::ptrdiff_t num_bare = 0;
   for (size_t i = 0; i < args.size();) {
     const std::string& argument = args[i++];
     if (!IsFlag(argument)) {
-      pair.frontend.push_back(argument);
-      pair.engine_core.push_back(argument);
+      // In front: a list whose next flag went to the other side would go on with it.
+      pair.frontend.insert(pair.frontend.begin() + num_bare, argument);
+      pair.engine_core.insert(pair.engine_core.begin() + num_bare, argument);
+      ++num_bare;
       continue;
     }
     const Flag* in_frontend = FindFlag(frontend_flags, argument);

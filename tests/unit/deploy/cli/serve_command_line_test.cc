@@ -58,6 +58,13 @@ TEST_CASE(
   const ServeCommandLine listed = Parse({"bare", "--config", folder.PathOf("list.yaml")});
   CHECK(listed.engine.model == "bare");
   CHECK(listed.frontend.api.served_model_names == Words{"a", "b"});
+  const ServeCommandLine last = Parse({"--config", folder.PathOf("list.yaml"), "bare"});
+  CHECK(last.engine.model == "bare");
+  CHECK(last.frontend.api.served_model_names == Words{"a", "b"});
+  // As does a list of the command line with a flag of serve's own after it.
+  const ServeCommandLine own = Parse({"--api-key", "k", "--revision", "main", "bare"});
+  CHECK(own.engine.model == "bare");
+  CHECK(own.frontend.api_keys == Words{"k"});
   folder.Write("keys.yaml", "api-key: ['-abc', --port, '[x]', '-1', def]\nmodel: m\n");
   const ServeCommandLine keys = Parse({"--config", folder.PathOf("keys.yaml")});
   CHECK(keys.frontend.api_keys == Words{"-abc", "--port", "[x]", "-1", "def"});
