@@ -7,6 +7,7 @@
 #include "kernels/cpu/math_kernels.h"
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/state_loops.h"
+#include "kernels/exp_non_positive.h"
 
 namespace tandem {
 namespace {
@@ -37,26 +38,18 @@ inline __attribute__((always_inline)) void ForEachStrip(int64_t size, F f) {
   if (i < size) f(StateStrip<1, true>{i, size - i});
 }
 
-// ExpNonPositive of kernels/exp_non_positive.h, with its bits.
-inline Vec ExpNonPositiveVec(Vec x) {
-  const Vec smallest = Set1(-87.0f), rounder = Set1(12582912.0f);
-  const Vec clamped = SelectLess(x, smallest, smallest, x);
-  const Vec rounded = Add(Mul(clamped, Set1(1.44269504f)), rounder);
-  const Vec whole = Sub(rounded, rounder);
-  const Vec r =
-      Sub(Sub(clamped, Mul(whole, Set1(0.693359375f))), Mul(whole, Set1(-2.12194440e-4f)));
-  Vec series = Set1(1.0f / 5040);
-  series = Add(Mul(series, r), Set1(1.0f / 720));
-  series = Add(Mul(series, r), Set1(1.0f / 120));
-  series = Add(Mul(series, r), Set1(1.0f / 24));
-  series = Add(Mul(series, r), Set1(1.0f / 6));
-  series = Add(Mul(series, r), Set1(0.5f));
-  series = Add(Mul(series, r), Set1(1.0f));
-  series = Add(Mul(series, r), Set1(1.0f));
-  // The low bits of the rounder are zero, so that those of `rounded` are n.
-  const Units exponent = AddUnits(UnitsOf(rounded), UnitsOf(SetInt(127)));
-  return SelectLess(x, smallest, Zero(), Mul(series, FloatsOf(ShiftLeft(exponent, 23))));
-}
+struct VecOps {
+  static Vec All(float value) { return Set1(value); }
+  static Vec Sub(Vec a, Vec b) { return tandem::Sub(a, b); }
+  static Vec Mul(Vec a, Vec b) { return tandem::Mul(a, b); }
+  static Vec MulAdd(Vec a, Vec b, Vec c) { return Add(Mul(a, b), c); }
+  static Vec SelectLess(Vec a, Vec b, Vec less, Vec other) {
+    return tandem::SelectLess(a, b, less, other);
+  }
+  static Vec PowerOfTwo(Vec rounded) {
+    return FloatsOf(ShiftLeft(AddUnits(UnitsOf(rounded), UnitsOf(SetInt(127))), 23));
+  }
+};
 
 inline void WidenRow(const uint16_t* x, int64_t size, float* out) {
   ForEachVec(size, [&](int64_t i, int64_t count) { StoreN(out + i, LoadN(x + i, count), count); });
@@ -174,7 +167,7 @@ inline void SelectStrip(SelectToken token, const Strip& strip) {
     const Vec b = Set1(token.b[n]), c = Set1(token.c[n]);
 #pragma GCC unroll 4
     for (int v = 0; v < kVecs; ++v) {
-      const Vec kept = ExpNonPositiveVec(Mul(strip.Get(a, v), step[v]));
+      const Vec kept = ExpNonPositiveOf<VecOps>(Mul(strip.Get(a, v), step[v]));
       const Vec next = Add(Mul(strip.Get(row, v), kept), Mul(in[v], b));
       strip.Put(row, v, next);
       sum[v] = Add(sum[v], Mul(next, c));
