@@ -13,6 +13,7 @@
 #include "frontend/metrics/exposition.h"
 #include "frontend/openai/structured_outputs.h"
 #include "frontend/parsers/tool_grammar.h"
+#include "frontend/processing/schema_origin.h"
 #include "grammar/schema/schema_fault.h"
 
 namespace tandem {
@@ -442,13 +443,15 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
 }
 
 // What an engine refuses of a request that was checked here is its constraint.
-Status AboutConstraint(std::string_view field, const std::vector<SchemaOrigin>& origins,
+Status AboutConstraint(std::string_view field, const std::string& tool_tag, const MessagePlan* plan,
                        const Status& error) {
   if (error.code() != StatusCode::kInvalidArgument || !error.param().empty()) return error;
   const std::optional<SchemaFault> fault = ReadFault(error.message());
-  const SchemaOrigin* origin = origins.size() == 1 ? &origins.front() : nullptr;
-  if (fault && fault->index < origins.size()) origin = &origins[fault->index];
-  if (origin == nullptr) return Status(error).WithParam(std::string(field));
+  std::optional<SchemaOrigin> origin;
+  if (plan != nullptr) {
+    origin = OriginOfSchema(tool_tag, *plan, fault ? std::optional(fault->index) : std::nullopt);
+  }
+  if (!origin) return Status(error).WithParam(std::string(field));
   const std::string reason = fault ? fault->reason : error.message();
   if (origin->field.empty()) return InvalidArgumentError(reason).WithParam(std::string(field));
   return InvalidSchemaOf(origin->function, reason).WithParam(origin->field);
@@ -467,7 +470,8 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
   const bool stream = input.stream;
   const bool several = request.prepared.processed.requests.size() > 1;
   const std::string_view constraint_field = request.prepared.constraint_field;
-  const auto origins = std::move(request.prepared.processed.schema_origins);
+  const std::string tool_tag = std::move(request.prepared.processed.tool_tag);
+  const std::shared_ptr<const MessagePlan> plan = request.prepared.processed.message;
   const auto generation =
       MakeGeneration(context, call, exchange.request().arrival_monotonic, request);
   const auto sender = std::make_shared<StreamSender>(&exchange, generation.get(), several);
@@ -484,7 +488,8 @@ Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCal
   // 5. Write.
   if (!generation->error().ok()) {
     if (!sender->started()) {
-      const Status error = AboutConstraint(constraint_field, origins, generation->error());
+      const Status error =
+          AboutConstraint(constraint_field, tool_tag, plan.get(), generation->error());
       co_return RespondWithError(exchange, *context, call, error);
     }
     writer->WriteError(generation->error());

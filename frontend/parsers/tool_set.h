@@ -24,6 +24,7 @@ class ToolSet {
   ToolSet& operator=(ToolSet&&) noexcept;
   ~ToolSet();
 
+  const Json* all() const { return tools_.get(); }  // null: there are none
   bool Has(std::string_view tool) const;
   // Whether the parameter can only be a text, so that its value may be passed on as it comes. True
   // for parameters that no schema describes.

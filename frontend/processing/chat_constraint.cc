@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "frontend/parsers/tool_grammar.h"
-#include "grammar/schema/schema_fault.h"
 
 namespace tandem {
 namespace {
@@ -54,28 +53,6 @@ void StartWithoutReasoning(MessageFormat* format) {
                                                               : ReasoningStart::kByText;
 }
 
-SchemaOrigin OriginOf(const Json& schema, const Json& tools) {
-  for (size_t i = 0; i < tools.size(); ++i) {
-    const Json& function = tools[i]["function"];
-    const auto parameters = function.find("parameters");
-    if (parameters == function.end() || *parameters != schema) continue;
-    return {"tools[" + std::to_string(i) + "].function.parameters",
-            function["name"].get<std::string>()};
-  }
-  return {};
-}
-
-std::vector<SchemaOrigin> OriginsOf(const Json& constraint, const Json& tools) {
-  std::vector<SchemaOrigin> origins;
-  if (const auto tag = constraint.find("structural_tag"); tag != constraint.end()) {
-    for (const Json* schema : SchemasOfTag(*tag)) origins.push_back(OriginOf(*schema, tools));
-  } else if (const auto schema = constraint.find("json"); schema != constraint.end()) {
-    SchemaOrigin only = OriginOf(*schema, tools);
-    if (!only.field.empty()) origins.push_back(std::move(only));
-  }
-  return origins;
-}
-
 }  // namespace
 
 StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, const ReasoningTokens& tokens,
@@ -103,13 +80,11 @@ StatusOr<ChatConstraint> ConstrainChat(const ParserConfig& parsers, const Reason
   if (grammar.structured_outputs != own_json) {
     wire::StructuredOutputs whole = own ? *own : wire::StructuredOutputs();
     RETURN_IF_ERROR(SetConstraint(grammar.structured_outputs, &whole));
+    constraint.has_calls = !request->tools.is_null();
+    if (constraint.has_calls) constraint.tool_tag = whole.structural_tag.value_or("");
     request->structured_outputs = std::move(whole);
     request->response_format.reset();
     request->guided.reset();
-    constraint.has_calls = !request->tools.is_null();
-    if (constraint.has_calls) {
-      constraint.origins = OriginsOf(grammar.structured_outputs, *request->tools);
-    }
   }
   if (parsers.reasoning != nullptr || parsers.is_harmony) {
     const bool waits = plan != nullptr && ComesAfterReasoning(*plan, grammar, tokens);

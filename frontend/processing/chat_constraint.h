@@ -6,7 +6,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "common/status.h"
 #include "frontend/openai/chat_request.h"
@@ -15,20 +14,12 @@
 
 namespace tandem {
 
-// The field that a schema of a constraint is from.
-struct SchemaOrigin {
-  std::string field;  // "tools[1].function.parameters"; empty: the request's own constraint
-  std::string function;
-};
-
 struct ChatConstraint {
   // Whether the constraint holds from the first token on. Empty: there is none, or nothing decides.
   std::optional<bool> reasoning_ended;
   bool has_calls = false;         // a call's mark ends the reasoning and belongs to the constraint
   std::string_view warning = {};  // a part of the request has no effect; empty: none
-  // Where tools are part of it, of each schema in it (grammar/schema/schema_fault.h). Empty for
-  // one schema that several tools are part of.
-  std::vector<SchemaOrigin> origins = {};
+  std::string tool_tag = {};  // the structural tag, as text, that tools are part of; empty: none
 };
 
 // Replaces the request's constraint by the whole one, in structured_outputs. plan: null where text

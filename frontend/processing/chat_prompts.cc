@@ -88,7 +88,7 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
   ASSIGN_OR_RETURN(ProcessedRequest result,
                    Finish(request, std::move(prompts), max_tokens, logprobs, false, chat, context));
   result.message = message;
-  result.schema_origins = std::move(chat.constraint.origins);
+  result.tool_tag = std::move(chat.constraint.tool_tag);
   if (request.has_image_detail) {
     result.warning = "image_url.detail is not supported and has no effect";
   }

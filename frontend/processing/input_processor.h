@@ -54,7 +54,7 @@ struct ProcessedRequest {
   std::optional<BeamOptions> beams;
   std::string_view warning;  // a part of the request has no effect; static text, mostly empty
   size_t num_choices() const { return requests.size() * static_cast<size_t>(beams ? n : 1); }
-  std::vector<SchemaOrigin> schema_origins;    // of a chat's constraint
+  std::string tool_tag;                        // of a chat (ChatConstraint)
   int64_t num_prompt_tokens = 0;               // of all prompts, each once
   std::optional<int64_t> num_image_tokens;     // of these, where there are images
   std::shared_ptr<const MessagePlan> message;  // of a chat; null: text is content

@@ -2,6 +2,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "frontend/processing/schema_origin.h"
 #include "tests/support/api_model.h"
 
 #include <catch2/catch.hpp>
@@ -41,10 +42,14 @@ json Lowered(InputConfig config, json fields, const char* path = "/v1/chat/compl
   json request = json::parse(DescribeRequest(prepared->processed.requests.front()));
   request["warning"] = prepared->processed.warning;
   request["origins"] = json::array();
-  for (const SchemaOrigin& origin : prepared->processed.schema_origins) {
+  for (size_t i = 0; prepared->processed.message; ++i) {
+    const auto origin =
+        OriginOfSchema(prepared->processed.tool_tag, *prepared->processed.message, i);
+    if (!origin) break;
     // A parser may have several tags for a tool.
     json& origins = request["origins"];
-    if (origins.empty() || origins.back() != origin.field) origins.push_back(origin.field);
+    if (origins.empty() || origins.back() != origin->field) origins.push_back(origin->field);
+    if (prepared->processed.tool_tag.empty()) break;  // the one schema is no part of a tag
   }
   return request;
 }
