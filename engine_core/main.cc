@@ -332,10 +332,13 @@ OtherRanksAdapters AdaptersOf(WorkerProcesses* workers) {
           .drop = [workers](AdapterId id) { workers->DropAdapter(id); }};
 }
 
-// What is wrong with the files has another status than what is wrong with the flags.
-Status CheckPoolerFiles(const EngineConfig& config) {
-  return ReadPoolerConfig(config.model, {config.runner, config.convert, ""}, config.hf_overrides)
-      .status();
+// MakeSetup failed: what is wrong with a pooler's files has another status than what is wrong with
+// the flags.
+int FailSetup(const EngineConfig& config, const Status& error) {
+  const Status files =
+      ReadPoolerConfig(config.model, {config.runner, config.convert, ""}, config.hf_overrides)
+          .status();
+  return files.ok() ? Fail(kExitBadFlags, error) : Fail(kExitBadModel, files);
 }
 
 // Null without --kv-transfer-config.
@@ -380,11 +383,8 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   SignalThread signals(&events);
   const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model, config.hf_overrides);
   if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
-  if (const Status files = CheckPoolerFiles(config); !files.ok()) {
-    return Fail(kExitBadModel, files);
-  }
   StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
-  if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
+  if (!setup.ok()) return FailSetup(config, setup.status());
   if (const Status bound = BindOwnRank(config); !bound.ok()) return Fail(kExitBadFlags, bound);
   startup->Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +
                               model_config->architecture + "), max_model_len " +
@@ -446,11 +446,8 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
 int CheckConfig(const EngineConfig& config) {
   const StatusOr<ModelConfig> model = ReadModelConfig(config.model, config.hf_overrides);
   if (!model.ok()) return Fail(kExitBadModel, model.status());
-  if (const Status files = CheckPoolerFiles(config); !files.ok()) {
-    return Fail(kExitBadModel, files);
-  }
   const StatusOr<EngineSetup> setup = MakeSetup(config, *model);
-  if (!setup.ok()) return Fail(kExitBadFlags, setup.status());
+  if (!setup.ok()) return FailSetup(config, setup.status());
   const auto cpus = ParseCpuBind(config.cpu_bind, RankCountsOf(config).num_ranks());
   return cpus.ok() ? kExitOk : Fail(kExitBadFlags, cpus.status());
 }

@@ -49,7 +49,6 @@
 #include "frontend/tracing/request_trace.h"
 #include "frontend/tracing/span_exporter.h"
 #include "frontend/watchdog.h"
-#include "pooling/ignored_keys.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/wire_endpoint.h"
 
@@ -133,7 +132,7 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
   ASSIGN_OR_RETURN(input.pooling,
                    ReadPoolerConfig(config.model, config.pooling, config.hf_overrides));
   if (input.pooling) {
-    for (const std::string& line : IgnoredPoolingKeys(config.model)) LOG_WARNING << line;
+    for (const std::string& line : input.pooling->ignored) LOG_WARNING << line;
   }
   input.has_score_template = input.pooling && !config.chat_template.empty();
   ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(config.tokenizer));

@@ -109,6 +109,10 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
       ASSIGN_OR_RETURN(const Json json, ReadModelJson(pooling));
       if (!json.is_object()) return InvalidArgumentError(pooling + " must be a JSON object");
       ASSIGN_OR_RETURN(config->type, ReadPoolingType(pooling, json));
+      if (json.contains("include_prompt") && json["include_prompt"] == false) {
+        config->ignored.push_back(
+            pooling + ": include_prompt false has no effect: a prompt's tokens are pooled");
+      }
     } else if (type.ends_with(".Dense")) {
       ASSIGN_OR_RETURN(PooledDense dense, ReadDense(model, path));
       config->dense.push_back(std::move(dense));
@@ -118,11 +122,11 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
       return Wrong(file, "type", "Transformer, Pooling, Dense or Normalize");
     }
   }
-  ASSIGN_OR_RETURN(const Json transformer, ReadModelJson(model + "/sentence_bert_config.json"));
-  if (transformer.is_object()) {
-    ASSIGN_OR_RETURN(config->max_seq_length,
-                     Size(model + "/sentence_bert_config.json", transformer, "max_seq_length"));
-  }
+  const std::string transformer = model + "/sentence_bert_config.json";
+  ASSIGN_OR_RETURN(const Json json, ReadModelJson(transformer));
+  if (!json.is_object()) return OkStatus();
+  config->lowercases = IsTrue(json, "do_lower_case");
+  ASSIGN_OR_RETURN(config->max_seq_length, Size(transformer, json, "max_seq_length"));
   return OkStatus();
 }
 

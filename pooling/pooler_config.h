@@ -42,6 +42,7 @@ struct PoolerConfig {
   bool normalize = true;       // embeddings have length 1 unless the request says otherwise
   int64_t embedding_size = 0;  // columns of an embedding, after `dense`; 0: not known
   int64_t max_seq_length = 0;  // tokens of a text; 0: the model's own limit
+  bool lowercases = false;     // texts are in lower case before they become tokens
   bool is_matryoshka = false;  // requests may choose fewer dimensions
   std::vector<int64_t> matryoshka_dimensions;  // those that they may choose; empty: any
   // Of a classifier: by number. One label: a score, as rerankers have.
@@ -53,6 +54,8 @@ struct PoolerConfig {
   std::map<std::string, std::string> prompts;
   // The head is made of rows of the embedding table: the first of the two tokens is subtracted.
   std::vector<std::string> classifier_from_token;
+  // Keys that would change vectors and have no effect: a line for each, for the log at start.
+  std::vector<std::string> ignored;
 };
 
 // The flags that decide.

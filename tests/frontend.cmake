@@ -3,7 +3,7 @@ tandem_test(golden_tokenizers LABEL golden SRCS golden/tokenizers_test.cc golden
   golden/tokenizer_files_test.cc
   DEPS frontend/text tests/support/files tests/support/gzip)
 tandem_test(unit_text LABEL unit SRCS
-  unit/common/utf8_test.cc unit/frontend/text/stop_strings_test.cc
+  unit/common/utf8_test.cc unit/frontend/text/characters_test.cc unit/frontend/text/stop_strings_test.cc
   unit/frontend/text/normalizer_test.cc unit/frontend/text/token_models_test.cc
   unit/frontend/text/added_tokens_test.cc unit/frontend/text/decoder_test.cc
   unit/frontend/text/detokenizer_test.cc unit/frontend/text/pretokenizer_test.cc

@@ -166,6 +166,8 @@ class InputProcessor {
                                                  wire::SamplingParams* sampling) const;
   StatusOr<std::vector<TokenId>> Tokenize(const GenerationRequest& request, std::string_view text,
                                           bool add_special_tokens, int64_t max_model_len) const;
+  // In the case that the model reads texts in.
+  void SetCase(std::vector<std::string>* texts) const;
   // The ids of one text, truncated as the request says.
   StatusOr<std::vector<TokenId>> PoolingInput(const PoolingRequest& request, std::string_view text,
                                               int64_t max_model_len) const;

@@ -7,6 +7,7 @@
 #include "common/strings.h"
 #include "frontend/openai/refuse.h"
 #include "frontend/processing/input_processor.h"
+#include "frontend/text/characters.h"
 #include "proto_msgpack/pooling_params.h"
 
 namespace tandem {
@@ -37,6 +38,11 @@ std::vector<TokenId> TruncateText(std::vector<TokenId> all, std::span<const Toke
 }
 
 }  // namespace
+
+void InputProcessor::SetCase(std::vector<std::string>* texts) const {
+  if (!config_.pooling->lowercases) return;
+  for (std::string& text : *texts) text = LowercaseText(text);
+}
 
 StatusOr<std::vector<TokenId>> InputProcessor::PoolingInput(const PoolingRequest& request,
                                                             std::string_view text,
@@ -104,7 +110,8 @@ StatusOr<ProcessedRequest> InputProcessor::Process(PoolingRequest request,
                                std::to_string(config_.max_pooling_inputs) + " are allowed");
   }
   std::vector<PoolingTokens> inputs;
-  if (const auto* texts = std::get_if<TextPrompts>(&request.prompt)) {
+  if (auto* texts = std::get_if<TextPrompts>(&request.prompt)) {
+    SetCase(texts);
     for (const std::string& text : *texts) {
       ASSIGN_OR_RETURN(auto ids, PoolingInput(request, text, context.max_model_len));
       inputs.push_back({std::move(ids)});

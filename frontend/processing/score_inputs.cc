@@ -120,6 +120,8 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ScoreRequest request,
                                    " documents, at most " +
                                    std::to_string(config_.max_pooling_inputs) + " are allowed");
   }
+  SetCase(&request.queries);
+  SetCase(&request.documents);
   for (std::string& query : request.queries) {
     ASSIGN_OR_RETURN(query, CutText(query, request.max_tokens_per_query));
   }

@@ -22,6 +22,53 @@ bool IsBelowCombining(std::string_view text) {
   return true;
 }
 
+// Circled and squared letters, whose category is "other symbol".
+bool IsEnclosedLetter(char32_t c) {
+  return (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+}
+
+// The property Cased, where it is not Case_Ignorable.
+bool IsCased(char32_t c) {
+  if (c == 0xAA || c == 0xBA || (c >= 0x2160 && c <= 0x217F)) return true;  // ordinals, Roman
+  const auto category = Category(c);
+  return category == UTF8PROC_CATEGORY_LU || category == UTF8PROC_CATEGORY_LL ||
+         category == UTF8PROC_CATEGORY_LT || IsEnclosedLetter(c);
+}
+
+// The property Case_Ignorable: what may stand inside a word, such as accents and apostrophes.
+bool IsCaseIgnorable(char32_t c) {
+  constexpr std::u32string_view kInsideWords =
+      U"':.\u00B7\u0387\u055F\u05F4\u2018\u2019\u2024\u2027\uFE13\uFE52\uFE55\uFF07\uFF0E\uFF1A";
+  if (kInsideWords.find(c) != kInsideWords.npos) return true;
+  switch (Category(c)) {
+    case UTF8PROC_CATEGORY_MN:
+    case UTF8PROC_CATEGORY_ME:
+    case UTF8PROC_CATEGORY_CF:
+    case UTF8PROC_CATEGORY_LM:
+    case UTF8PROC_CATEGORY_SK:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool PrecedesLetter(std::string_view text, size_t pos) {
+  while (pos < text.size()) {
+    const char32_t c = NextUtf8(text, &pos);
+    if (!IsCaseIgnorable(c)) return IsCased(c);
+  }
+  return false;
+}
+
+void AppendLower(char32_t c, std::string* out) {
+  if (c == 0x130) {  // the one character whose lower case is two
+    *out += "i\xCC\x87";
+  } else {
+    AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), out);
+  }
+}
+
 }  // namespace
 
 bool IsNumeric(char32_t c) {
@@ -58,11 +105,7 @@ bool IsWhiteSpace(char32_t c) {
 
 bool IsWordChar(char32_t c) {
   if (c == 0x200C || c == 0x200D) return true;  // Join_Control
-  // Circled and squared letters are alphabetic although their category is "other symbol".
-  if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
-      (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189)) {
-    return true;
-  }
+  if (IsEnclosedLetter(c)) return true;
   switch (Category(c)) {
     case UTF8PROC_CATEGORY_LU:
     case UTF8PROC_CATEGORY_LL:
@@ -84,13 +127,23 @@ bool IsWordChar(char32_t c) {
 std::string Lowercase(std::string_view text) {
   std::string out;
   out.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) AppendLower(NextUtf8(text, &pos), &out);
+  return out;
+}
+
+std::string LowercaseText(std::string_view text) {
+  constexpr char32_t kSigma = 0x3A3, kFinalSigma = 0x3C2;
+  std::string out;
+  out.reserve(text.size());
+  bool follows_letter = false;  // with nothing but what has no case of its own in between
   for (size_t pos = 0; pos < text.size();) {
     const char32_t c = NextUtf8(text, &pos);
-    if (c == 0x130) {  // the one character whose lower case is two
-      out += "i\xCC\x87";
+    if (c == kSigma && follows_letter && !PrecedesLetter(text, pos)) {
+      AppendUtf8(kFinalSigma, &out);
     } else {
-      AppendUtf8(static_cast<char32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c))), &out);
+      AppendLower(c, &out);
     }
+    if (!IsCaseIgnorable(c)) follows_letter = IsCased(c);
   }
   return out;
 }

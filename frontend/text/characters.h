@@ -18,6 +18,8 @@ bool IsPunctuation(char32_t c);  // category P, and ASCII's symbols
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 // REQUIRES well-formed UTF-8.
 std::string Normalize(std::string_view text, NormalForm form);
-std::string Lowercase(std::string_view text);
+std::string Lowercase(std::string_view text);  // each character by itself
+// As Python's str.lower: a capital sigma at a word's end becomes the final one.
+std::string LowercaseText(std::string_view text);
 
 }  // namespace tandem

@@ -244,6 +244,28 @@ class Embeddings(unittest.TestCase):
         self.assertEqual(json.loads(reply)["data"], expected)
 
 
+class LowerCase(unittest.TestCase):
+    ask = Case.ask
+
+    def test_texts_are_read_as_sentence_transformers_reads_them(self):
+        def embedding(**body):
+            return self.ask(server, "/v1/embeddings", **body)["data"][0]["embedding"]
+        with tempfile.TemporaryDirectory(prefix="tandem-test-") as folder:
+            model = shutil.copytree(GOLDENS / "qwen3_embedding", pathlib.Path(folder) / "m")
+            files = model / "sentence_bert_config.json"
+            files.chmod(0o644)
+            files.write_text(json.dumps({**json.loads(files.read_text()), "do_lower_case": True}))
+            with Pair(*FLAGS, model=model) as server:
+                lower = embedding(input="the bridge, ας")
+                self.assertEqual(embedding(input="The BRIDGE, ΑΣ"), lower)
+                ids = self.ask(server, "/tokenize", prompt="The BRIDGE, ΑΣ")["tokens"]
+                self.assertNotEqual(embedding(input=ids), lower)
+                scores = self.ask(server, "/score", queries="A", documents=["THE BRIDGE", "the bridge"])["data"]
+                self.assertEqual(scores[0]["score"], scores[1]["score"])
+                prompted = self.ask(server, "/v2/embed", texts=["WHO?", "who?"], input_type="search_query")
+                self.assertEqual(*prompted["embeddings"]["float"])
+
+
 class Scores(unittest.TestCase):
     near, ask, refuse = Case.near, Case.ask, Case.refuse
 

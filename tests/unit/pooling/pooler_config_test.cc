@@ -84,6 +84,8 @@ TEST_CASE("files of sentence-transformers") {
   CHECK(config->dense[0].has_tanh);
   CHECK(config->embedding_size == 8);
   CHECK(config->max_seq_length == 77);
+  CHECK_FALSE(config->lowercases);
+  CHECK(config->ignored.empty());
   CHECK(config->prompts.at("query") == "Q: ");
   CHECK_FALSE(config->is_matryoshka);
   CHECK(folder.Read({}, R"({"is_matryoshka": true})").value()->is_matryoshka);
@@ -91,6 +93,23 @@ TEST_CASE("files of sentence-transformers") {
         PoolingType::kCls);
   CHECK_FALSE(folder.Read(Flags("auto", "auto", R"({"pooling_type": "MAX"})")).ok());
   CHECK_FALSE(folder.Read(Flags("auto", "auto", "[]")).ok());
+}
+
+TEST_CASE("texts in lower case are read of a transformer, and keys without an effect are named") {
+  const std::string modules = R"([{"path": "", "type": "models.Transformer"},
+                                  {"path": "1_Pooling", "type": "models.Pooling"}])";
+  const Folder folder(
+      {{"config.json", Architecture("BertModel")},
+       {"modules.json", modules},
+       {"1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "include_prompt": false})"},
+       {"sentence_bert_config.json", R"({"do_lower_case": true})"}});
+  const auto config = folder.Read().value();
+  REQUIRE(config);
+  CHECK(config->lowercases);
+  CHECK(config->max_seq_length == 0);
+  REQUIRE(config->ignored.size() == 1);
+  CHECK(config->ignored[0].ends_with(
+      "1_Pooling/config.json: include_prompt false has no effect: a prompt's tokens are pooled"));
 }
 
 TEST_CASE("what is not understood is an error that names the file") {
