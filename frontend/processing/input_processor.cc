@@ -275,6 +275,69 @@ StatusOr<std::optional<BeamOptions>> InputProcessor::MakeBeams(
   return std::optional<BeamOptions>(std::move(beams));
 }
 
+// What the engine requests of all prompts have in common.
+StatusOr<wire::EngineCoreRequest> InputProcessor::CommonParts(const GenerationRequest& request,
+                                                              std::optional<int64_t> logprobs,
+                                                              bool echoes_logprobs,
+                                                              const ChatFacts& chat,
+                                                              const RequestContext& context) const {
+  wire::EngineCoreRequest model;
+  wire::SamplingParams& sampling = model.sampling_params;
+  ASSIGN_OR_RETURN(sampling, sampling_.Resolve(request, logprobs));
+  if (echoes_logprobs) sampling.prompt_logprobs = static_cast<int32_t>(*logprobs);
+  sampling.skip_reading_prefix_cache = request.skip_reading_prefix_cache ||
+                                       sampling.prompt_logprobs.has_value() ||
+                                       !sampling.prompt_logprob_token_ids.is_nil();
+  model.arrival_time = context.arrival_time;
+  model.lora_request = context.lora_request;
+  model.cache_salt = request.cache_salt;
+  model.data_parallel_rank = context.data_parallel_rank;
+  model.priority = request.priority;
+  model.session_id = SessionId(request, context);
+  const bool has_kwargs = chat.template_kwargs != nullptr && !chat.template_kwargs->is_null();
+  model.reasoning_parser_kwargs =
+      Pack({{"chat_template_kwargs", has_kwargs ? **chat.template_kwargs : Json::object()}});
+  return model;
+}
+
+// The max_tokens of a prompt's requests, once all else is known to fit its length.
+StatusOr<int64_t> InputProcessor::CheckLengths(const GenerationRequest& request,
+                                               const MaxTokens& max_tokens, int64_t prompt_len,
+                                               int64_t max_model_len) const {
+  ASSIGN_OR_RETURN(const int64_t resolved, ResolveMaxTokens(max_tokens, prompt_len, max_model_len));
+  // Some proxies ask a prefill for one token and leave the client's min_tokens as it is.
+  if (request.min_tokens > resolved && resolved > 1) {
+    return Refuse("min_tokens",
+                  "min_tokens must be at most max_tokens=" + std::to_string(resolved) + ", got " +
+                      std::to_string(request.min_tokens));
+  }
+  RETURN_IF_ERROR(CheckScoredRows(request, prompt_len));
+  return resolved;
+}
+
+// Appends the engine requests of one prompt. model: what they have in common.
+void InputProcessor::AddPrompt(const GenerationRequest& request, Prompt prompt,
+                               wire::EngineCoreRequest model, ProcessedRequest* result) const {
+  result->num_prompt_tokens += static_cast<int64_t>(prompt.token_ids.size());
+  for (const PlacedImage& image : prompt.images) {
+    result->num_image_tokens = result->num_image_tokens.value_or(0) + image.prepared->num_tokens;
+  }
+  std::vector<TokenId> shown_ids;
+  if ((request.return_token_ids || request.echo) && !prompt.embeddings) {
+    shown_ids = prompt.token_ids;
+  }
+  if (prompt.embeddings) SetEmbeddings(*prompt.embeddings, prompt.is_token, &model);
+  if (!prompt.images.empty()) SetImages(prompt.images, config_.images->tokens.family, &model);
+  model.prompt_token_ids = std::move(prompt.token_ids);
+  const int64_t num_copies = result->beams ? 1 : request.n;
+  const std::string internal_id = *model.external_req_id + "-" + RandomHex(8);
+  for (int64_t i = 1; i < num_copies; ++i) result->requests.push_back(model);
+  result->requests.push_back(std::move(model));
+  NameChildren(internal_id, std::span(result->requests).last(static_cast<size_t>(num_copies)));
+  result->prompt_texts.push_back(std::move(prompt.text));
+  result->prompt_token_ids.push_back(std::move(shown_ids));
+}
+
 StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& request,
                                                   std::vector<Prompt> prompts,
                                                   const MaxTokens& max_tokens,
@@ -288,34 +351,20 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
                            std::to_string(config_.max_n_sequences) +
                            " sequences in all are allowed");
   }
-  ASSIGN_OR_RETURN(wire::SamplingParams sampling, sampling_.Resolve(request, logprobs));
   // An echoed prompt gets logprobs like the generated text.
-  if (number_prompts && request.echo && logprobs && !request.prompt_logprobs) {
-    sampling.prompt_logprobs = static_cast<int32_t>(*logprobs);
-  }
-  sampling.skip_reading_prefix_cache = request.skip_reading_prefix_cache ||
-                                       sampling.prompt_logprobs.has_value() ||
-                                       !sampling.prompt_logprob_token_ids.is_nil();
+  const bool echoes_logprobs =
+      number_prompts && request.echo && logprobs && !request.prompt_logprobs;
+  ASSIGN_OR_RETURN(wire::EngineCoreRequest model,
+                   CommonParts(request, logprobs, echoes_logprobs, chat, context));
   ProcessedRequest result;
-  ASSIGN_OR_RETURN(result.beams, MakeBeams(request, logprobs, &sampling));
-  const int64_t num_copies = result.beams ? 1 : request.n;
+  ASSIGN_OR_RETURN(result.beams, MakeBeams(request, logprobs, &model.sampling_params));
   if (request.length_penalty && !result.beams) {
     result.warning = "length_penalty has no effect without use_beam_search";
   }
+  RETURN_IF_ERROR(SetReasoning(request, chat.constraint, &model, &model.sampling_params));
 
-  wire::EngineCoreRequest model;
-  model.arrival_time = context.arrival_time;
-  model.lora_request = context.lora_request;
-  model.cache_salt = request.cache_salt;
-  model.data_parallel_rank = context.data_parallel_rank;
-  model.priority = request.priority;
-  model.session_id = SessionId(request, context);
-  const bool has_kwargs = chat.template_kwargs != nullptr && !chat.template_kwargs->is_null();
-  model.reasoning_parser_kwargs =
-      Pack({{"chat_template_kwargs", has_kwargs ? **chat.template_kwargs : Json::object()}});
-  RETURN_IF_ERROR(SetReasoning(request, chat.constraint, &model, &sampling));
-
-  const int64_t child_bytes = ChildBytes(request, model, sampling);
+  const int64_t num_copies = result.beams ? 1 : request.n;
+  const int64_t child_bytes = ChildBytes(request, model, model.sampling_params);
   int64_t num_bytes = 0;
   int64_t num_image_bytes = 0;
   result.n = request.n;
@@ -324,15 +373,7 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
     Prompt& prompt = prompts[static_cast<size_t>(p)];
     const auto prompt_len = static_cast<int64_t>(prompt.token_ids.size());
     ASSIGN_OR_RETURN(const int64_t resolved,
-                     ResolveMaxTokens(max_tokens, prompt_len, context.max_model_len));
-    // Some proxies ask a prefill for one token and leave the client's min_tokens as it is.
-    if (request.min_tokens > resolved && resolved > 1) {
-      return Refuse("min_tokens",
-                    "min_tokens must be at most max_tokens=" + std::to_string(resolved) + ", got " +
-                        std::to_string(request.min_tokens));
-    }
-    RETURN_IF_ERROR(CheckScoredRows(request, prompt_len));
-    result.num_prompt_tokens += prompt_len;
+                     CheckLengths(request, max_tokens, prompt_len, context.max_model_len));
     int64_t prompt_bytes = prompt_len * static_cast<int64_t>(sizeof(TokenId));
     if (prompt.embeddings) prompt_bytes += static_cast<int64_t>(prompt.embeddings->data.size());
     num_bytes += request.n * (child_bytes + prompt_bytes);
@@ -342,31 +383,12 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
                              " bytes for their requests; request fewer");
     }
     RETURN_IF_ERROR(CheckImageBytes(prompt.images, num_copies, &num_image_bytes));
-    for (const PlacedImage& image : prompt.images) {
-      result.num_image_tokens = result.num_image_tokens.value_or(0) + image.prepared->num_tokens;
-    }
-    std::vector<TokenId> shown_ids;
-    if ((request.return_token_ids || request.echo) && !prompt.embeddings) {
-      shown_ids = prompt.token_ids;
-    }
-    wire::EngineCoreRequest engine_request = model;
-    if (prompt.embeddings) SetEmbeddings(*prompt.embeddings, prompt.is_token, &engine_request);
-    if (!prompt.images.empty()) {
-      SetImages(prompt.images, config_.images->tokens.family, &engine_request);
-    }
-    engine_request.prompt_token_ids = std::move(prompt.token_ids);
-    engine_request.sampling_params = sampling;
-    engine_request.sampling_params.max_tokens = static_cast<int32_t>(resolved);
-    engine_request.sampling_params.min_tokens =
-        std::min(sampling.min_tokens, engine_request.sampling_params.max_tokens);
-    engine_request.external_req_id =
-        context.external_id + (number_prompts ? "-" + std::to_string(p) : "");
-    const std::string internal_id = *engine_request.external_req_id + "-" + RandomHex(8);
-    for (int64_t i = 1; i < num_copies; ++i) result.requests.push_back(engine_request);
-    result.requests.push_back(std::move(engine_request));
-    NameChildren(internal_id, std::span(result.requests).last(static_cast<size_t>(num_copies)));
-    result.prompt_texts.push_back(std::move(prompt.text));
-    result.prompt_token_ids.push_back(std::move(shown_ids));
+    wire::EngineCoreRequest own = model;
+    own.sampling_params.max_tokens = static_cast<int32_t>(resolved);
+    own.sampling_params.min_tokens =
+        std::min(own.sampling_params.min_tokens, own.sampling_params.max_tokens);
+    own.external_req_id = context.external_id + (number_prompts ? "-" + std::to_string(p) : "");
+    AddPrompt(request, std::move(prompt), std::move(own), &result);
   }
   return result;
 }

@@ -130,6 +130,14 @@ class InputProcessor {
     ChatConstraint constraint;
   };
 
+  StatusOr<wire::EngineCoreRequest> CommonParts(const GenerationRequest& request,
+                                                std::optional<int64_t> logprobs,
+                                                bool echoes_logprobs, const ChatFacts& chat,
+                                                const RequestContext& context) const;
+  StatusOr<int64_t> CheckLengths(const GenerationRequest& request, const MaxTokens& max_tokens,
+                                 int64_t prompt_len, int64_t max_model_len) const;
+  void AddPrompt(const GenerationRequest& request, Prompt prompt, wire::EngineCoreRequest model,
+                 ProcessedRequest* result) const;
   StatusOr<ProcessedRequest> Finish(const GenerationRequest& request, std::vector<Prompt> prompts,
                                     const MaxTokens& max_tokens, std::optional<int64_t> logprobs,
                                     bool number_prompts, const ChatFacts& chat,
