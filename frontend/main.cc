@@ -20,7 +20,6 @@
 #include "common/log_level.h"
 #include "common/log_thread.h"
 #include "common/program_start.h"
-#include "common/read_file.h"
 #include "common/sd_notify.h"
 #include "common/thread_room.h"
 #include "common/version.h"
@@ -30,8 +29,6 @@
 #include "frontend/api/error.h"
 #include "frontend/api/response_store.h"
 #include "frontend/api/routes.h"
-#include "frontend/api/tokenize.h"
-#include "frontend/chat/named_templates.h"
 #include "frontend/config.h"
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/engine_reports.h"
@@ -40,12 +37,12 @@
 #include "frontend/image_loading.h"
 #include "frontend/metrics/hidden_metrics.h"
 #include "frontend/metrics/metrics.h"
+#include "frontend/model_texts.h"
 #include "frontend/net/net.h"
 #include "frontend/open_files.h"
-#include "frontend/processing/input_processor.h"
+#include "frontend/reloading.h"
 #include "frontend/shutdown.h"
 #include "frontend/succession.h"
-#include "frontend/text/tokenizer.h"
 #include "frontend/tracing/request_trace.h"
 #include "frontend/tracing/span_exporter.h"
 #include "frontend/watchdog.h"
@@ -54,8 +51,6 @@
 
 namespace tandem {
 namespace {
-
-constexpr int64_t kMaxTemplateBytes = 16 << 20;
 
 // Writing to a connection that is closed is an error value, not a signal.
 void PrepareProcess() {
@@ -77,99 +72,6 @@ Status FitConnections(FrontendConfig* config) {
   }
   num_connections = fit;
   return OkStatus();
-}
-
-// The template named by the flag (one of the model's, a file, or the text itself), else the
-// model's; none is allowed.
-StatusOr<TemplateSources> LoadTemplates(const FrontendConfig& config, const Tokenizer& tokenizer) {
-  const auto& named = tokenizer.chat_templates();
-  std::string source = config.chat_template;
-  if (source.empty()) return ChooseTemplates(named);
-  if (const auto own = named.find(source); own != named.end()) {
-    return TemplateSources{.chat = own->second, .with_tools = {}};
-  }
-  if (source.find_first_of("{\n") == std::string::npos) {
-    auto file = ReadFile(source, kMaxTemplateBytes);
-    if (!file.ok()) return file.status().WithContext("--chat-template");
-    source = std::move(file).value();
-  }
-  return TemplateSources{.chat = std::move(source), .with_tools = {}};
-}
-
-StatusOr<std::optional<ChatTemplate>> CompileTemplate(const FrontendConfig& config,
-                                                      const std::string& source) {
-  if (source.empty()) return std::optional<ChatTemplate>();
-  auto compiled = ChatTemplate::Compile(source);
-  if (compiled.ok()) return std::optional<ChatTemplate>(std::move(compiled).value());
-  return compiled.status().WithContext(config.chat_template.empty() ? "the model's chat template"
-                                                                    : "--chat-template");
-}
-
-// Which parsers run, and whether the flags or the model chose them.
-void LogParsers(const FrontendConfig& config, const ParserConfig& parsers,
-                std::string_view chat_template) {
-  const bool shows_calls = ToolParserOfTemplate(chat_template) != nullptr;
-  const auto origin = [](const std::string& flag, bool of_template) {
-    if (!flag.empty()) return "";
-    return of_template ? " (from the chat template)" : " (from config.json)";
-  };
-  if (parsers.tool_parser != nullptr) {
-    LOG_INFO << "tool call parser: " << parsers.tool_parser->name
-             << origin(config.tool_call_parser, shows_calls);
-  }
-  if (parsers.reasoning != nullptr || parsers.is_harmony) {
-    LOG_INFO << "reasoning parser: "
-             << (parsers.is_harmony ? "openai_gptoss" : parsers.reasoning->name)
-             << origin(config.reasoning_parser, shows_calls || !parsers.is_harmony);
-  }
-}
-
-StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfig& config) {
-  InputConfig input = config.input;
-  ASSIGN_OR_RETURN(input.defaults,
-                   LoadModelDefaults(config.model, config.generation_config,
-                                     config.override_generation_config, config.hf_overrides));
-  ASSIGN_OR_RETURN(input.pooling,
-                   ReadPoolerConfig(config.model, config.pooling, config.hf_overrides));
-  if (input.pooling) {
-    for (const std::string& line : input.pooling->ignored) LOG_WARNING << line;
-  }
-  input.has_score_template = input.pooling && !config.chat_template.empty();
-  ASSIGN_OR_RETURN(std::shared_ptr<const Tokenizer> tokenizer, Tokenizer::Load(config.tokenizer));
-  input.model = config.model;
-  if (!input.pooling) {
-    ASSIGN_OR_RETURN(input.images, ReadImageInputs(config.model, config.media, *tokenizer));
-  }
-  ASSIGN_OR_RETURN(const TemplateSources sources, LoadTemplates(config, *tokenizer));
-  ASSIGN_OR_RETURN(std::optional<ChatTemplate> chat_template,
-                   CompileTemplate(config, sources.chat));
-  ASSIGN_OR_RETURN(std::optional<ChatTemplate> tool_template,
-                   CompileTemplate(config, sources.with_tools));
-  if (!chat_template && !input.pooling)
-    LOG_WARNING << "the model has no chat template: chat requests get 400";
-  const std::string source = sources.with_tools + sources.chat;
-  ASSIGN_OR_RETURN(input.parsers,
-                   ChooseParsers(config.tool_call_parser, config.reasoning_parser, source,
-                                 config.input.parsers, input.defaults.model_type));
-  LogParsers(config, input.parsers, source);
-  return std::make_unique<InputProcessor>(std::move(input), std::move(tokenizer),
-                                          std::move(chat_template), std::move(tool_template));
-}
-
-// For /tokenizer_info; empty without the flag.
-StatusOr<std::string> LoadTokenizerInfo(const FrontendConfig& config,
-                                        const InputProcessor& input_processor) {
-  if (!config.enable_tokenizer_info_endpoint) return std::string();
-  constexpr int64_t kMaxConfigBytes = 16 << 20;
-  const std::string path = config.tokenizer + "/tokenizer_config.json";
-  std::string text;
-  std::error_code error;
-  if (std::filesystem::exists(path, error)) {
-    ASSIGN_OR_RETURN(text, ReadFile(path, kMaxConfigBytes));
-  }
-  auto info = TokenizerInfo(text, input_processor.chat_template_source());
-  if (!info.ok()) return info.status().WithContext(path);
-  return info;
 }
 
 int NumTextThreads(const FrontendConfig& config) {
@@ -239,15 +141,6 @@ std::unique_ptr<ApiContext> MakeContext(const ApiParts& parts, const ApiOptions&
   return context;
 }
 
-// Engines of ours follow the level of the settings file. Empty: the file has never had one.
-void SendLogLevel(const std::string& level, EngineClient* client) {
-  for (int i = 0; i < client->num_engines() && !level.empty(); ++i) {
-    if (client->engine_info(i).peer() != wire::Peer::kTandem) continue;
-    client->CallUtility(i, wire::kSetLogLevelMethod, wire::PackedArray({wire::PackedString(level)}),
-                        [](const auto&) {});
-  }
-}
-
 // First shard.
 void ReportHealth(EngineClient* first, const std::string* log_level, EngineReports* reports) {
   reports->RecordHealth(*first);
@@ -299,13 +192,6 @@ void ReportEngines(const std::vector<std::unique_ptr<EngineClient>>& clients,
       }
     });
   }
-}
-
-// Null without --ssl-certfile.
-StatusOr<std::shared_ptr<const TlsContext>> LoadTls(const FrontendConfig& config) {
-  if (config.tls.certificate.empty()) return std::shared_ptr<const TlsContext>();
-  ASSIGN_OR_RETURN(std::shared_ptr<const TlsContext> tls, TlsContext::Load(config.tls));
-  return tls;
 }
 
 StatusOr<std::unique_ptr<HttpServer>> MakeServer(const FrontendConfig& config,
@@ -362,45 +248,6 @@ StatusOr<std::unique_ptr<SpanExporter>> StartTraces(const TraceOptions& options,
     metrics->frontend().trace_spans[outcome].Increment(static_cast<double>(num_spans));
   });
 }
-
-// What may change while requests run is read again, and applied if all of it is good.
-struct Reloading {
-  const FrontendConfig* given;  // without the settings file
-  const std::vector<std::unique_ptr<ApiContext>>* contexts;
-  const std::vector<std::unique_ptr<EngineClient>>* clients;
-  AdmissionGate* admission_gate;
-  HttpServer* server;
-  std::string* engine_log_level;
-
-  // On the first shard.
-  void Reload() const {
-    const StatusOr<FrontendConfig> config = WithSettingsFile(*given);
-    auto keys = config.ok() ? ReadApiKeys(*config) : config.status();
-    auto tls = keys.ok() ? LoadTls(*config) : keys.status();
-    if (!tls.ok()) {
-      LOG_ERROR << "[reload] everything stays as it was: " << tls.status().message();
-      return;
-    }
-    if (const Status status = SetLogLevel(config->log_level); !status.ok()) {
-      LOG_ERROR << "[reload] " << status.message();
-    }
-    LOG_INFO << "[reload] API keys: " << keys->size() << ", log level " << config->log_level
-             << (*tls ? ", certificates read again" : "");
-    admission_gate->SetLimits(config->admission);
-    server->ReplaceApiKeys(std::move(keys).value(), config->server.limits.requests_per_key);
-    if (*tls) server->ReplaceTls(*std::move(tls));
-    if (!engine_log_level->empty() || config->log_level != given->log_level) {
-      *engine_log_level = config->log_level;
-      SendLogLevel(*engine_log_level, clients->front().get());
-    }
-    for (const auto& each : *contexts) {
-      each->engine_client->RunOnShard(
-          [context = each.get(), timeout_s = config->api.request_timeout_s] {
-            context->options.request_timeout_s = timeout_s;
-          });
-    }
-  }
-};
 
 void LogState(const std::vector<std::unique_ptr<EngineClient>>& clients) {
   for (const auto& each : clients) {
