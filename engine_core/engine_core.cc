@@ -41,13 +41,11 @@ SchedulerConfig WithLimits(const EngineCoreOptions& options, const ExecutorLimit
 }
 
 Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limits) {
-  const int32_t num_needed = MaxHeldBlocks(CacheWithLimits({}, limits));
-  if (limits.num_blocks - 1 < num_needed) {
-    const auto tokens_of = [&](int32_t num_blocks) {
-      return std::to_string(int64_t{num_blocks} * limits.block_size / limits.groups.count());
-    };
-    return ResourceExhaustedError("the KV cache holds " + tokens_of(limits.num_blocks - 1) +
-                                  " tokens, one request may need " + tokens_of(num_needed) +
+  const int32_t num_fitting = MaxModelLenOf(limits.num_blocks - 1, limits);
+  if (num_fitting < limits.max_model_len) {
+    return ResourceExhaustedError("the KV cache holds " + std::to_string(num_fitting) +
+                                  " tokens, one request may need " +
+                                  std::to_string(limits.max_model_len) +
                                   ": lower --max-model-len or raise --kv-cache-memory-bytes");
   }
   if (limits.max_model_len < 2 || limits.max_num_seqs < 1 || limits.max_num_batched_tokens < 1) {

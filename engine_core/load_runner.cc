@@ -370,12 +370,14 @@ StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
 }
 
 CacheSize SizeOf(const ExecutorLimits& limits) {
-  const int64_t tokens = int64_t{limits.num_blocks - 1} / limits.groups.count() * limits.block_size;
+  const int64_t num_blocks = limits.num_blocks - 1;
   if (limits.groups.num_local == 0) {
+    const int64_t tokens = num_blocks / limits.groups.count() * limits.block_size;
     return {tokens, static_cast<double>(tokens) / limits.max_model_len};
   }
-  const int32_t num_held = MaxHeldBlocks(CacheWithLimits({}, limits));
-  return {tokens, static_cast<double>(limits.num_blocks - 1) / num_held};
+  const int64_t num_held = MaxHeldBlocks(CacheWithLimits({}, limits));
+  return {num_blocks * limits.max_model_len / num_held,
+          static_cast<double>(num_blocks) / static_cast<double>(num_held)};
 }
 
 StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig& model_config,

@@ -48,7 +48,7 @@ StatusOr<std::unique_ptr<RankRunner>> LoadRank(const EngineConfig& config,
                                                AdapterSites* adapter_sites, StartupLog* startup);
 
 struct CacheSize {
-  int64_t tokens = 0;
+  int64_t tokens = 0;          // of requests of any length; with local groups, of the longest
   double max_concurrency = 0;  // requests of max_model_len tokens
 };
 CacheSize SizeOf(const ExecutorLimits& limits);

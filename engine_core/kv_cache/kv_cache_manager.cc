@@ -263,6 +263,12 @@ std::vector<BlockEviction> KvCacheManager::TakeEvictions() {
   return residency_ ? residency_->TakeEvictions() : std::vector<BlockEviction>();
 }
 
+int32_t KvCacheManager::MaxHeldBlocksFor(int32_t num_tokens) const {
+  const int32_t num_places = NumPlacesFor(num_tokens);
+  return config_.groups.num_full * num_places +
+         config_.groups.num_local * std::min(num_places, max_local_places_);
+}
+
 int32_t KvCacheManager::NumPlacesFor(int32_t num_tokens) const {
   const int32_t capped = std::min(num_tokens, config_.max_model_len);
   return CeilDiv(capped, config_.block_size);

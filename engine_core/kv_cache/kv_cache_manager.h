@@ -102,8 +102,8 @@ class KvCacheManager {
   int32_t NumTokensIn(std::span<const BlockId> table) const {
     return static_cast<int32_t>(table.size()) / num_groups_ * config_.block_size;
   }
-  // Tokens for which there are free blocks of all groups.
-  int32_t NumFreeTokens() const { return pool_.num_free() / num_groups_ * config_.block_size; }
+  // The most blocks that a request with this many tokens holds at a time.
+  int32_t MaxHeldBlocksFor(int32_t num_tokens) const;
 
   bool TryAdmit(RequestSlot slot, const SequenceView& sequence, const Admission& admission);
   // The same for a sequence that holds blocks already, which move to the slot.

@@ -86,13 +86,13 @@ int32_t RunningPass::NumTokensDueBefore(const Request& request, int32_t most) co
   }
   const RequestQueue& waiting = parts_.requests.waiting();
   auto num_seats = parts_.config.max_num_active_seqs - static_cast<int32_t>(running.size());
-  int32_t num_free_tokens = parts_.kv_cache.NumFreeTokens();
+  int32_t num_free_blocks = parts_.kv_cache.pool().num_free();
   for (Request* other = waiting.First(); other != nullptr && num_seats > 0 && num_tokens < most;
        other = waiting.Next(other)) {
     if (!is_due(other, other->due)) break;
     if (other->is_blocked() || other->is_passed_over) continue;
-    num_free_tokens -= other->num_tokens();
-    if (num_free_tokens < 0) break;
+    num_free_blocks -= parts_.kv_cache.MaxHeldBlocksFor(other->num_tokens());
+    if (num_free_blocks < 0) break;
     num_tokens += other->num_tokens();
     --num_seats;
   }

@@ -5,6 +5,7 @@
 #include <thread>
 #include <tuple>
 
+#include "engine_core/load_runner.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/engine_end.h"
 #include "tests/simulation/sim_executor.h"
@@ -90,6 +91,25 @@ TEST_CASE("Create: refuses a KV cache that one request could outgrow") {
   ManualClock clock;
   const auto engine = EngineCore::Create({}, &executor, &clock);
   CHECK(engine.status().code() == StatusCode::kResourceExhausted);
+  CHECK(engine.status().message().find("holds 60 tokens, one request may need 64") !=
+        std::string::npos);
+}
+
+// A request of 64 tokens holds 16 blocks of the full group and 5 of the local one, because steps of
+// 8 tokens and the window before them touch so many.
+TEST_CASE("a KV cache with groups of layers is measured by the longest requests") {
+  ExecutorLimits limits = SmallLimits();
+  CHECK(SizeOf(limits).tokens == 128);
+  CHECK(SizeOf(limits).max_concurrency == 2);
+  limits.groups = {.num_full = 1, .num_local = 1, .window = 6};
+  limits.max_num_batched_tokens = 8;
+  limits.num_blocks = 1 + 3 * 21;
+  CHECK(SizeOf(limits).tokens == 3 * 64);
+  CHECK(SizeOf(limits).max_concurrency == 3);
+  limits.num_blocks = 1 + 20;
+  SimExecutor executor(limits);
+  ManualClock clock;
+  const auto engine = EngineCore::Create({}, &executor, &clock);
   CHECK(engine.status().message().find("holds 60 tokens, one request may need 64") !=
         std::string::npos);
 }

@@ -307,7 +307,11 @@ TEST_CASE("groups: at a place of a table stand the blocks of all groups, the ful
   CHECK(cache.BlockTable(kA).size() == 2 * 3);
   CHECK(cache.NumTokensIn(cache.BlockTable(kA)) == 8);
   CHECK(NumHeld(cache) == 6);
-  CHECK(cache.NumFreeTokens() == 14 / 3 * 4);
+  // Steps of 8 tokens and a window before them have at most 5 local places.
+  CHECK(cache.MaxHeldBlocksFor(0) == 0);
+  CHECK(cache.MaxHeldBlocksFor(9) == 3 * 3);
+  CHECK(cache.MaxHeldBlocksFor(21) == 6 + 2 * 5);
+  CHECK(cache.MaxHeldBlocksFor(1000) == MaxHeldBlocks(config));
   // Token 17 sees 12 .. 17: the local blocks of the first three places go.
   REQUIRE(cache.TryGrow(kA, Computed(sequence, 8), 16));
   REQUIRE(cache.TryGrow(kA, Computed(sequence, 16), 17));
