@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "engine_core/weights/dummy_weights.h"
 #include "engine_core/weights/gguf_weights.h"
 #include "engine_core/weights/nested_weights.h"
 #include "engine_core/weights/packed_file.h"

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -14,7 +13,6 @@
 #include <span>
 
 #include "common/mapped_file.h"
-#include "common/random.h"
 #include "common/read_file.h"
 #include "common/shape_text.h"
 #include "engine_core/weights/json_file.h"
@@ -206,44 +204,6 @@ StatusOr<Shards> OpenShards(const std::string& dir, const Json& index) {
 
 bool Exists(const std::string& path) { return access(path.c_str(), F_OK) == 0; }
 
-class DummyWeights final : public Weights {
- public:
-  explicit DummyWeights(uint64_t seed) : seed_(seed) {}
-
-  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
-    uint64_t key = seed_;
-    for (const char c : name) key = MixBits(key ^ static_cast<unsigned char>(c));
-    // 256 levels, eight from each mixed word, so that a billion weights take about a second.
-    const bool is_vector = rows == 0;
-    const float center = is_vector ? 1.0f : 0.0f, scale = is_vector ? 0.01f : 0.05f;
-    std::array<Bf16, 256> levels;
-    for (int i = 0; i < 256; ++i) {
-      levels[static_cast<size_t>(i)] =
-          ToBf16(center + scale * (static_cast<float>(i) / 127.5f - 1));
-    }
-    const int64_t count = std::max<int64_t>(rows, 1) * columns;
-    std::vector<std::byte> memory(static_cast<size_t>(count) * sizeof(Bf16));
-    auto* values = reinterpret_cast<Bf16*>(memory.data());
-    for (int64_t i = 0; i < count; i += 8) {
-      const uint64_t bits = MixBits(key + static_cast<uint64_t>(i));
-      const int64_t end = std::min<int64_t>(8, count - i);
-      for (int64_t j = 0; j < end; ++j) values[i + j] = levels[bits >> (8 * j) & 0xff];
-    }
-    return WeightTensor(View(nullptr, DType::kBf16, rows, columns), std::move(memory));
-  }
-
-  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t /*count*/,
-                                      int64_t rows, int64_t columns) override {
-    return Get(std::string(name) + "." + std::to_string(index), rows, columns);
-  }
-
-  // Get makes any name, but none of the alternative spellings exists.
-  bool Has(std::string_view /*name*/) const override { return false; }
-
- private:
-  uint64_t seed_;
-};
-
 }  // namespace
 
 WeightTensor::WeightTensor(const Tensor& view, std::vector<std::byte> memory)
@@ -327,10 +287,6 @@ StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir)
   }
   return std::unique_ptr<Weights>(std::make_unique<SafetensorsWeights>(
       std::move(shards.files), std::move(shards.places), model_dir));
-}
-
-std::unique_ptr<Weights> MakeDummyWeights(uint64_t seed) {
-  return std::make_unique<DummyWeights>(seed);
 }
 
 }  // namespace tandem

@@ -1,7 +1,7 @@
 #pragma once
 
 // Named tensors of a model: from safetensors files (mapped, never copied when aligned), made up
-// (`--load-format dummy`), or from a GGUF file (gguf_weights.h). The file format of safetensors: 8
+// (dummy_weights.h), or from a GGUF file (gguf_weights.h). The file format of safetensors: 8
 // bytes little-endian header length, a JSON object of {name: {dtype, shape, data_offsets}}, then
 // the data. Thread: one loader at a time. Ownership: a WeightTensor's bytes stay valid while it and
 // the Weights it came from live; destroying it gives the pages it touched back to the kernel, so
@@ -107,9 +107,5 @@ class Weights {
 
 // Opens model.safetensors, or the shards that model.safetensors.index.json names.
 StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir);
-
-// Any name and shape, in bf16: values that depend only on (seed, name, index), small enough to keep
-// the activations of a deep model finite; vectors are near 1, as norms are.
-std::unique_ptr<Weights> MakeDummyWeights(uint64_t seed);
 
 }  // namespace tandem

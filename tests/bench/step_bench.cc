@@ -4,6 +4,7 @@
 
 #include "common/random.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/weights/dummy_weights.h"
 #include "tests/bench/machine_ceilings.h"
 
 namespace tandem {

@@ -10,6 +10,7 @@
 
 #include "engine_core/models/rank_share.h"
 #include "engine_core/speculation/speculative_config.h"
+#include "engine_core/weights/dummy_weights.h"
 #include "tests/support/engine/engine_driver.h"
 #include "tests/support/engine/golden_logits.h"
 #include "tests/support/files/golden_folders.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "engine_core/weights/safetensors.h"
+#include "engine_core/weights/dummy_weights.h"
 #include "tests/support/dice.h"
 #include "tests/support/engine/engine_driver.h"
 #include "tests/support/engine/made_weights.h"

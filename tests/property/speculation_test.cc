@@ -9,6 +9,7 @@
 
 #include "engine_core/executor/draft_model.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/weights/dummy_weights.h"
 #include "tests/support/dice.h"
 #include "tests/support/engine/engine_driver.h"
 #include "tests/support/engine/made_weights.h"

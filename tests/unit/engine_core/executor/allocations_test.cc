@@ -1,7 +1,7 @@
 // A steady decode step of the model runner allocates nothing, with any kind of sampling but
 // logprobs.
 
-#include "engine_core/weights/safetensors.h"
+#include "engine_core/weights/dummy_weights.h"
 #include "tests/support/engine/engine_driver.h"
 #include "tests/support/files/temp_folder.h"
 #include "tests/support/heap/num_allocations.h"

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "engine_core/models/rope_table.h"
+#include "engine_core/weights/dummy_weights.h"
 #include "tests/support/kernels/one_request.h"
 
 #include <catch2/catch.hpp>

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine_core/models/registry.h"
+#include "engine_core/weights/dummy_weights.h"
 #include "tests/support/kernels/one_request.h"
 
 #include <catch2/catch.hpp>
