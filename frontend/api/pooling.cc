@@ -16,7 +16,8 @@ namespace {
 
 // What each API calls a prompt.
 constexpr FieldName kInput[] = {{"prompt", "input"}};
-constexpr FieldName kTexts[] = {{"prompt", "texts"}, {"dimensions", "output_dimension"}};
+constexpr FieldName kTexts[] = {
+    {"prompt", "texts"}, {"input", "texts"}, {"dimensions", "output_dimension"}};
 
 StatusOr<ProcessedRequest> InWords(std::span<const FieldName> names,
                                    StatusOr<ProcessedRequest> processed) {
@@ -286,9 +287,12 @@ class CohereEmbeddingCall final : public GenerationCall {
     shape_ = {request_.wants_float, request_.wants_binary, request_.wants_ubinary,
               request_.wants_base64, std::get<TextPrompts>(request_.prompt)};
     RETURN_IF_ERROR(AddPrompt(pooling));
+    const std::optional<int64_t> max_tokens = TakeRefusedAbove();
     request_.truncate_prompt_tokens = KeptTokens(context.max_model_len);
-    return InWords(kTexts,
-                   input_processor_.Process(static_cast<PoolingRequest&&>(request_), context));
+    auto processed =
+        InWords(kTexts, input_processor_.Process(static_cast<PoolingRequest&&>(request_), context));
+    if (processed.ok() && max_tokens) RETURN_IF_ERROR(CheckTokens(*processed, *max_tokens));
+    return processed;
   }
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {
     return std::make_unique<CohereBody>(shape_, std::move(input));
@@ -308,6 +312,22 @@ class CohereEmbeddingCall final : public GenerationCall {
           .WithParam("input_type");
     }
     for (std::string& text : std::get<TextPrompts>(request_.prompt)) text = prompt->second + text;
+    return OkStatus();
+  }
+  // With truncate NONE max_tokens cuts nothing: a text of more is refused.
+  std::optional<int64_t> TakeRefusedAbove() {
+    if (request_.truncation_side != "none") return std::nullopt;
+    request_.truncation_side.reset();
+    return std::exchange(request_.truncate_prompt_tokens, std::nullopt);
+  }
+  static Status CheckTokens(const ProcessedRequest& processed, int64_t max_tokens) {
+    for (const wire::EngineCoreRequest& request : processed.requests) {
+      const auto size = static_cast<int64_t>(request.prompt_token_ids.size());
+      if (size <= max_tokens) continue;
+      return InvalidArgumentError("a text has " + std::to_string(size) + " tokens, max_tokens is " +
+                                  std::to_string(max_tokens) + "; truncate END or START cuts it")
+          .WithParam("texts");
+    }
     return OkStatus();
   }
   std::optional<int64_t> KeptTokens(int64_t max_model_len) const {

@@ -134,7 +134,21 @@ StatusOr<PoolingRequest> ParseInputs(Json body, const Fields&... fields) {
   ParseFields<PoolingRequest>(body, kUnbuiltFields, &request, &errors);
   LogUnknownFields(body, kUnbuiltFields, fields...);
   RETURN_IF_ERROR(errors.Result());
+  RETURN_IF_ERROR(CheckGenerationRequest(request));
   return request;
+}
+
+// Of the names that one field has, exactly one is there.
+void RequireOne(const Json& body, std::initializer_list<const char*> names, BodyErrors* errors) {
+  std::string all;
+  int num_given = 0;
+  for (const char* name : names) {
+    all.append(all.empty() ? "" : ", ").append(name);
+    num_given += IsAbsent(body, name) ? 0 : 1;
+  }
+  const std::string location = "body." + std::string(*names.begin());
+  if (num_given == 0) errors->AddForm(location, "is required");
+  if (num_given > 1) errors->AddForm(location, "only one of " + all + " can be given");
 }
 
 StatusOr<ScoreRequest> ParsePairs(Json body, std::span<const ApiField<ScoreRequest>> own_fields,
@@ -143,19 +157,15 @@ StatusOr<ScoreRequest> ParsePairs(Json body, std::span<const ApiField<ScoreReque
   if (!body.is_object()) return NotAnObject(body);
   ScoreRequest request;
   BodyErrors errors;
-  const auto require = [&](std::initializer_list<const char*> names) {
-    const bool has_one = std::any_of(names.begin(), names.end(),
-                                     [&](const char* name) { return !IsAbsent(body, name); });
-    if (!has_one) errors.AddForm("body." + std::string(*names.begin()), "is required");
-  };
-  require(queries);
-  require(documents);
+  RequireOne(body, queries, &errors);
+  RequireOne(body, documents, &errors);
   body.erase("input");  // not of these routes
   ParseFields<PoolingRequest>(body, kPoolingFields, &request, &errors);
   ParseFields<ScoreRequest>(body, own_fields, &request, &errors);
   ParseFields<ScoreRequest>(body, kPairFields, &request, &errors);
   LogUnknownFields(body, kPoolingFields, own_fields, kPairFields);
   RETURN_IF_ERROR(errors.Result());
+  RETURN_IF_ERROR(CheckGenerationRequest(request));
   RETURN_IF_ERROR(CheckPairs(request));
   return request;
 }
@@ -251,7 +261,6 @@ StatusOr<CohereEmbedRequest> ParseCohereEmbedRequest(Json body) {
     return InvalidArgumentError("You must pass at least one prompt").WithParam("texts");
   }
   const bool refuses = request.truncation_side == "none";
-  if (refuses) request.truncation_side.reset();
   if (!refuses && !request.truncate_prompt_tokens) request.truncate_prompt_tokens = -1;
   return request;
 }

@@ -149,13 +149,24 @@ InputConfig PlainInput() {
   return config;
 }
 
+// A model that makes vectors. Each pair of texts may be encoded twice, and no more.
+InputConfig PoolingInput() {
+  InputConfig config;
+  config.pooling.emplace().embedding_size = 64;
+  return config;
+}
+
 TEST_CASE("API cases: every request has the expected outcome") {
   const ApiModel plain(PlainInput());
   const ApiModel with_parsers(ParserInput());
+  const ApiModel pooling(PoolingInput());
   int num_cases = 0;
   for (const auto& file :
        std::filesystem::directory_iterator(TANDEM_SOURCE_DIR "/tests/cases/api")) {
-    const ApiModel& model = file.path().stem() == "clients" ? with_parsers : plain;
+    const std::string topic = file.path().stem();
+    const ApiModel& model = topic == "clients"   ? with_parsers
+                            : topic == "pooling" ? pooling
+                                                 : plain;
     for (const Case& c : ReadCases(file.path())) {
       CAPTURE(file.path().filename().string(), c.title);
       RunCase(model, c);

@@ -14,6 +14,7 @@
 #include "frontend/api/generative_scoring.h"
 #include "frontend/api/invocations.h"
 #include "frontend/api/messages.h"
+#include "frontend/api/pooling.h"
 #include "frontend/api/responses.h"
 #include "tests/support/wire_json.h"
 
@@ -28,7 +29,12 @@ constexpr std::pair<std::string_view, MakeCall> kCalls[] = {
     {"/v1/responses", MakeResponse},
     {"/invocations", MakeInvocation},
     {"/generative_scoring", MakeGenerativeScoring},
-    {"/inference/v1/generate", MakeTokenGeneration}};
+    {"/inference/v1/generate", MakeTokenGeneration},
+    {"/v1/embeddings", MakeEmbedding},
+    {"/pooling", MakePooling},
+    {"/v2/embed", MakeCohereEmbedding},
+    {"/score", MakeScore},
+    {"/rerank", MakeRerank}};
 
 const std::string kFolder = TANDEM_GOLDEN_DIR "/api/model";
 
