@@ -1,6 +1,7 @@
 // The prompts of /generative_scoring: a query with each of the items, after which one token is
 // drawn for the logprobs of the labels.
 
+#include <algorithm>
 #include <utility>
 
 #include "frontend/processing/input_processor.h"
@@ -57,11 +58,15 @@ StatusOr<ProcessedRequest> InputProcessor::Process(GenerativeScoringRequest requ
   bool was_cut = false;
   std::vector<Prompt> prompts;
   for (const std::vector<TokenId>& item : items) {
-    std::vector<TokenId> ids = request.item_first ? item : query;
-    const std::vector<TokenId>& rest = request.item_first ? query : item;
-    ids.insert(ids.end(), rest.begin(), rest.end());
-    was_cut |= ids.size() > most_tokens;
-    if (ids.size() > most_tokens) ids.resize(most_tokens);
+    // No more than fits is copied: the query may be far longer, and there are many items.
+    std::vector<TokenId> ids;
+    const auto append = [&](const std::vector<TokenId>& part) {
+      const size_t num_fitting = std::min(part.size(), most_tokens - ids.size());
+      was_cut |= num_fitting < part.size();
+      ids.insert(ids.end(), part.begin(), part.begin() + static_cast<ptrdiff_t>(num_fitting));
+    };
+    append(request.item_first ? item : query);
+    append(request.item_first ? query : item);
     prompts.push_back({std::move(ids), {}});
   }
   ASSIGN_OR_RETURN(ProcessedRequest result,

@@ -61,11 +61,12 @@ StatusOr<std::vector<TokenId>> InputProcessor::PoolingInput(const PoolingRequest
   const auto size = static_cast<int64_t>(ids.size());
   if (size <= keep) return ids;
   if (request.truncation_side == "left") {
-    ids.erase(ids.begin(), ids.begin() + (size - keep));
-    return ids;
+    return std::vector<TokenId>(ids.end() - keep, ids.end());
   }
   ASSIGN_OR_RETURN(const auto plain, tokenizer_->Encode(text, false, cache));
-  return TruncateText(std::move(ids), plain, static_cast<size_t>(keep));
+  ids = TruncateText(std::move(ids), plain, static_cast<size_t>(keep));
+  ids.shrink_to_fit();  // many inputs of long texts are held together
+  return ids;
 }
 
 Status InputProcessor::CheckPooling(const PoolingRequest& request,

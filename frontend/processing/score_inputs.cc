@@ -35,6 +35,21 @@ Status CheckLimit(const char* name, int64_t limit, int64_t max_model_len) {
                           ").");
 }
 
+// Each pair is rendered or encoded by itself, and one query may be in all of them.
+Status CheckPairBytes(const ScoreRequest& request) {
+  constexpr int64_t kMaxBytes = int64_t{64} << 20;
+  int64_t num_bytes = 0;
+  for (size_t i = 0; i < request.documents.size(); ++i) {
+    const std::string& query = request.queries[request.queries.size() == 1 ? 0 : i];
+    num_bytes += static_cast<int64_t>(query.size() + request.documents[i].size());
+  }
+  if (num_bytes <= kMaxBytes) return OkStatus();
+  return Refuse("documents", "all pairs of a query and a document together have " +
+                                 std::to_string(num_bytes) + " bytes, at most " +
+                                 std::to_string(kMaxBytes) +
+                                 " are allowed; send fewer or shorter ones");
+}
+
 }  // namespace
 
 StatusOr<std::string> InputProcessor::CutText(const std::string& text, int64_t max_tokens) const {
@@ -138,6 +153,7 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ScoreRequest request,
     }
     request.use_activation = true;
   } else {
+    RETURN_IF_ERROR(CheckPairBytes(request));
     for (size_t i = 0; i < request.documents.size(); ++i) {
       const std::string& query = request.queries[request.queries.size() == 1 ? 0 : i];
       ASSIGN_OR_RETURN(PoolingTokens tokens,

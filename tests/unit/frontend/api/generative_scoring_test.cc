@@ -1,9 +1,12 @@
-// Scores from the logprobs of an engine's one token.
+// Scores from the logprobs of an engine's one token, and how much of long texts is copied.
 
 #include "frontend/api/generative_scoring.h"
 
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "tests/support/api_model.h"
 
@@ -77,6 +80,39 @@ TEST_CASE("labels that cannot come score 0, and one of them alone 1") {
   CHECK(Respond(model, {{"label_token_ids", {7}}}, items)["data"][0]["score"] == 1);
   const json all = Respond(model, {{"label_token_ids", {7}}, {"apply_softmax", false}}, items);
   CHECK(all["data"][0]["score"] == 0);
+}
+
+TEST_CASE("a query that is far too long is not copied for each of its items") {
+  const ApiModel model;
+  constexpr size_t kMost = ApiModel::kMaxModelLen - 1;
+  json body = {{"query", std::vector<int>(20 * kMost, 5)}, {"label_token_ids", {7}}};
+  for (int i = 0; i < 3; ++i) body["items"].push_back(json::array({6}));
+  for (const bool item_first : {false, true}) {
+    body["item_first"] = item_first;
+    const auto prepared = model.Prepare("/generative_scoring", body.dump());
+    INFO(prepared.status().ToString());
+    REQUIRE(prepared.ok());
+    for (const auto& request : prepared->processed.requests) {
+      CHECK(request.prompt_token_ids.size() == kMost);
+      CHECK(request.prompt_token_ids.front() == (item_first ? 6 : 5));
+      CHECK(request.prompt_token_ids.capacity() < 2 * kMost);
+    }
+    CHECK_FALSE(prepared->processed.warning.empty());
+  }
+}
+
+TEST_CASE("a long query is not encoded with any number of documents") {
+  InputConfig config;
+  config.pooling.emplace().task = PoolingTask::kClassify;
+  config.pooling->labels = {"LABEL_0"};
+  const ApiModel model(std::move(config));
+  json body = {{"queries", std::string(1 << 20, 'a')}, {"truncate_prompt_tokens", 5}};
+  body["documents"] = json::array({"b"});
+  CHECK(model.Prepare("/score", body.dump()).ok());
+  body["documents"] = std::vector<std::string>(64, "b");
+  const Status refused = model.Prepare("/score", body.dump()).status();
+  CHECK(refused.code() == StatusCode::kInvalidArgument);
+  CHECK(refused.param() == "documents");
 }
 
 }  // namespace
