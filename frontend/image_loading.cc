@@ -5,6 +5,12 @@
 #include "common/log.h"
 
 namespace tandem {
+namespace {
+
+// Of what is prepared for requests that have not been sent to an engine yet.
+constexpr int64_t kMaxRequestsBytes = int64_t{4} << 30;
+
+}  // namespace
 
 ImageLoading::ImageLoading(int num_threads)
     : media_pool_(num_threads, [](double) { SetThreadName("media"); }) {}
@@ -33,10 +39,11 @@ StatusOr<std::unique_ptr<ImageLoading>> ImageLoading::Start(const FrontendConfig
   parts.cache_owner = cache_owner;
   parts.cache_bytes = static_cast<int64_t>(flags.mm_processor_cache_gb * (1 << 30));
   parts.max_bytes = images->max_bytes;
-  parts.prepare = [service = &*loading->service_](
-                      std::string bytes, const ImageSpec& spec,
-                      std::function<void(StatusOr<PreparedImage>)> done) {
-    service->Prepare(std::move(bytes), spec, std::move(done));
+  parts.max_held_bytes = parts.cache_bytes + kMaxRequestsBytes;
+  parts.prepare = [service = &*loading->service_](std::string bytes, const ImageSpec& spec,
+                                                  std::function<void(StatusOr<PreparedImage>)> done,
+                                                  std::function<bool()> is_wanted) {
+    service->Prepare(std::move(bytes), spec, std::move(done), std::move(is_wanted));
   };
   parts.on_look = [metrics](bool is_hit) {
     metrics->mm_cache_queries.Increment();

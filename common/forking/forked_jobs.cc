@@ -43,11 +43,13 @@ ForkedJobs::~ForkedJobs() {
   thread_.join();
 }
 
-void ForkedJobs::Submit(std::string head, std::string input, Done done) {
+void ForkedJobs::Submit(std::string head, std::string input, Done done,
+                        std::function<bool()> is_wanted) {
   Job job;
   job.head = std::move(head);
   job.input = std::move(input);
   job.done = std::move(done);
+  job.is_wanted = std::move(is_wanted);
   jobs_.Push(std::move(job));
 }
 
@@ -100,6 +102,7 @@ void ForkedJobs::StartJobs() {
     End(&waiting_.front(), InternalError(options_.unavailable + ": " + broken_.message()));
     waiting_.pop_front();
   }
+  EndUnwanted();
   while (is_ready_ && !waiting_.empty() &&
          running_.size() < static_cast<size_t>(options_.max_running)) {
     Job next = std::move(waiting_.front());
@@ -115,6 +118,15 @@ void ForkedJobs::StartJobs() {
       running_.push_back(std::move(next));
     }
   }
+}
+
+// Nobody's jobs take neither a turn nor memory.
+void ForkedJobs::EndUnwanted() {
+  std::erase_if(waiting_, [](Job& job) {
+    if (!job.is_wanted || job.is_wanted()) return false;
+    End(&job, CancelledError("nobody waits for it any more"));
+    return true;
+  });
 }
 
 Status ForkedJobs::Send(Job* job) {

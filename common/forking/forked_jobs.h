@@ -50,8 +50,10 @@ class ForkedJobs {
 
   ForkedJobs(ForkedJobsOptions options, const Clock* clock);
   ~ForkedJobs();  // jobs that are not done are dropped: their `done` is never called
-  // head: a short text; input: becomes a memory file.
-  void Submit(std::string head, std::string input, Done done);
+  // head: a short text; input: becomes a memory file. is_wanted: asked on this class's thread
+  // before the job is started; false: the job ends with CANCELLED. None: it is.
+  void Submit(std::string head, std::string input, Done done,
+              std::function<bool()> is_wanted = nullptr);
   // Calls `noticed` once, when the socket of a job that is done can be read or is closed by its
   // process, or after timeout_s. It only looks.
   void Watch(std::shared_ptr<UniqueFd> socket, double timeout_s, std::function<void()> noticed);
@@ -65,6 +67,7 @@ class ForkedJobs {
   struct Job {
     std::string head, input;
     Done done;
+    std::function<bool()> is_wanted;
     UniqueFd socket;  // while it runs
     double deadline = 0;
     int num_attempts = 0;
@@ -74,6 +77,7 @@ class ForkedJobs {
   void TakeJobs();
   void StartProgram();
   void StartJobs();
+  void EndUnwanted();
   Status Send(Job* job);
   void Poll();
   void HearProgram();

@@ -329,12 +329,7 @@ class ChatCall final : public GenerationCall {
     return std::any_of(requests_.begin(), requests_.end(), NeedsImages);
   }
   Awaitable<Status> Fetch(Exchange& exchange, std::optional<double> deadline) override {
-    for (ChatRequest& each : requests_) {
-      if (!NeedsImages(each)) continue;
-      const Status loaded = co_await LoadImages(exchange, context_, deadline, &each);
-      if (!loaded.ok()) co_return loaded;
-    }
-    co_return OkStatus();
+    return LoadImages(exchange, context_, deadline, requests_);
   }
 
   GenerationRequest& request() override { return requests_.front(); }

@@ -1,8 +1,10 @@
 #include "frontend/api/chat_images.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "frontend/media/image_loader.h"
 
@@ -14,11 +16,14 @@ bool NeedsImages(const ChatRequest& chat) {
 }
 
 Awaitable<Status> LoadImages(Exchange& exchange, const ApiContext* context,
-                             std::optional<double> deadline, ChatRequest* chat) {
-  CO_ASSIGN_OR_RETURN(const ImageSpec spec, context->input_processor->ImageSpecOf(*chat));
-  std::string salt = exchange.request().client_salt + "/" + chat->cache_salt.value_or("");
+                             std::optional<double> deadline, std::span<ChatRequest> chats) {
+  const ChatRequest& first = chats.front();
+  CO_ASSIGN_OR_RETURN(const ImageSpec spec, context->input_processor->ImageSpecOf(first));
+  std::string salt = exchange.request().client_salt + "/" + first.cache_salt.value_or("");
+  std::vector<ChatImage> images;
+  for (ChatRequest& chat : chats) std::ranges::move(chat.images, std::back_inserter(images));
   const std::shared_ptr<ImageBatch> batch =
-      context->image_loader->Begin(std::move(chat->images), spec, std::move(salt));
+      context->image_loader->Begin(std::move(images), spec, std::move(salt));
   exchange.OnClosed([batch] { batch->GiveUp(); });
   bool in_time = true;
   if (deadline) {
@@ -33,7 +38,11 @@ Awaitable<Status> LoadImages(Exchange& exchange, const ApiContext* context,
     co_return Status(StatusCode::kDeadlineExceeded,
                      "the request's time was over before its first token");
   }
-  CO_ASSIGN_OR_RETURN(chat->images, batch->Take());
+  CO_ASSIGN_OR_RETURN(images, batch->Take());
+  auto next = images.begin();
+  for (ChatRequest& chat : chats) {
+    for (ChatImage& image : chat.images) image = std::move(*next++);
+  }
   co_return OkStatus();
 }
 

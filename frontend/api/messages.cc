@@ -168,7 +168,7 @@ class MessageCall final : public GenerationCall {
   }
   bool needs_fetch() const override { return NeedsImages(request_); }
   Awaitable<Status> Fetch(Exchange& exchange, std::optional<double> deadline) override {
-    return LoadImages(exchange, context_, deadline, &request_);
+    return LoadImages(exchange, context_, deadline, {&request_, 1});
   }
   GenerationRequest& request() override { return request_; }
   const ChatRequest* chat() const override { return &request_; }
@@ -223,7 +223,7 @@ Awaitable<void> HandleCountTokens(Exchange& exchange, ApiContext* context) {
   };
   const auto result = co_await OnPool(context->text_pool, std::move(work));
   if (!result.ok() || !result->empty()) co_return RespondWithCount(exchange, result);
-  const Status loaded = co_await LoadImages(exchange, context, std::nullopt, &request);
+  const Status loaded = co_await LoadImages(exchange, context, std::nullopt, {&request, 1});
   if (!loaded.ok()) co_return RespondWithCount(exchange, loaded);
   auto rest = [&request, context] { return CountJson(request, *context->input_processor); };
   const auto counted = co_await OnPool(context->text_pool, std::move(rest));

@@ -68,7 +68,7 @@ Status ResponseCall::Parse(JsonDocument body) {
 
 Awaitable<Status> ResponseCall::Fetch(Exchange& exchange, std::optional<double> deadline) {
   if (NeedsEarlier()) return FetchEarlier();
-  return LoadImages(exchange, context_, deadline, &chat_);
+  return LoadImages(exchange, context_, deadline, {&chat_, 1});
 }
 
 Awaitable<Status> ResponseCall::FetchEarlier() {

@@ -99,7 +99,7 @@ Awaitable<void> HandleTokenize(Exchange& exchange, ApiContext* context) {
   };
   const auto result = co_await OnPool(context->text_pool, std::move(work));
   if (!result.ok() || !result->empty()) co_return RespondWith(exchange, result);
-  const Status loaded = co_await LoadImages(exchange, context, std::nullopt, &*parsed.chat);
+  const Status loaded = co_await LoadImages(exchange, context, std::nullopt, {&*parsed.chat, 1});
   if (!loaded.ok()) co_return RespondWith(exchange, loaded);
   auto rest = [&parsed, context, max_model_len] {
     return TokensJson(parsed, *context->input_processor, max_model_len);

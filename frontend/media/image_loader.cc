@@ -38,7 +38,7 @@ std::string HashOf(std::initializer_list<std::string_view> fields) {
 }  // namespace
 
 void ImageBatch::End(Status status) {
-  if (is_over_.exchange(true)) return;
+  if (is_over_->exchange(true)) return;
   status_ = std::move(status);
   done_.Set();
 }
@@ -61,10 +61,10 @@ void ImageLoader::ResetCache() {
 }
 
 Awaitable<void> ImageLoader::Work(std::shared_ptr<ImageBatch> batch) {
-  while (!batch->is_over_ && batch->next_ < batch->images_.size()) {
+  while (!*batch->is_over_ && batch->next_ < batch->images_.size()) {
     const size_t index = batch->next_++;
     Status status = co_await Load(batch, index);
-    if (batch->is_over_) co_return;
+    if (*batch->is_over_) co_return;
     ChatImage& image = batch->images_[index];
     if (status.ok()) {
       image.url.clear();
@@ -94,7 +94,9 @@ Awaitable<Status> ImageLoader::Load(std::shared_ptr<ImageBatch> batch, size_t in
     image.prepared = found;
     if (found) co_return OkStatus();
     if (image.url.empty()) {
-      co_return InvalidArgumentError("no image is kept with the uuid " + *image.uuid +
+      constexpr size_t kMaxShownBytes = 64;
+      co_return InvalidArgumentError("no image is kept with the uuid " +
+                                     image.uuid->substr(0, kMaxShownBytes) +
                                      "; send the image with it");
     }
   }
@@ -106,7 +108,7 @@ Awaitable<Status> ImageLoader::Load(std::shared_ptr<ImageBatch> batch, size_t in
   };
   auto read = [this, batch, &image, &spec]() -> StatusOr<Content> {
     ASSIGN_OR_RETURN(std::string bytes,
-                     parts_.reader->Read(image.url, [&] { return batch->is_over_.load(); }));
+                     parts_.reader->Read(image.url, [&] { return batch->is_over_->load(); }));
     std::string hash = image.uuid ? image.hash : HashOf({"bytes", batch->salt_, spec, bytes});
     return Content{std::move(bytes), std::move(hash)};
   };
@@ -119,11 +121,11 @@ Awaitable<Status> ImageLoader::Load(std::shared_ptr<ImageBatch> batch, size_t in
     image.prepared = found;
     if (found) co_return OkStatus();
   }
-  if (batch->is_over_) co_return CancelledError("nobody waits for it any more");
+  if (*batch->is_over_) co_return CancelledError("nobody waits for it any more");
 
-  auto prepared = co_await Prepare(std::move(content->bytes), batch->spec_);
+  auto prepared = co_await Prepare(std::move(content->bytes), batch);
   if (!prepared.ok()) co_return prepared.status();
-  image.prepared = std::make_shared<const PreparedImage>(*std::move(prepared));
+  CO_ASSIGN_OR_RETURN(image.prepared, Hold(*std::move(prepared)));
   if (cache_.keeps()) {
     parts_.cache_owner->Post(
         [this, hash = image.hash, made = image.prepared] { cache_.Add(hash, made); });
@@ -142,14 +144,31 @@ Awaitable<ImageLoader::Found> ImageLoader::Find(std::string hash) {
   co_return found;
 }
 
-Awaitable<StatusOr<PreparedImage>> ImageLoader::Prepare(std::string bytes, ImageSpec spec) {
+// A request may have many images and waits for all of them, so what each of many requests has
+// already is bounded here.
+StatusOr<ImageLoader::Found> ImageLoader::Hold(PreparedImage image) {
+  const auto num_bytes = static_cast<int64_t>(image.pixels.size());
+  if (*held_bytes_ + num_bytes > parts_.max_held_bytes) {
+    return ResourceExhaustedError("the images of all requests take too much memory");
+  }
+  *held_bytes_ += num_bytes;
+  return Found(new PreparedImage(std::move(image)),
+               [held = held_bytes_, num_bytes](const PreparedImage* held_image) {
+                 *held -= num_bytes;
+                 delete held_image;
+               });
+}
+
+Awaitable<StatusOr<PreparedImage>> ImageLoader::Prepare(std::string bytes,
+                                                        std::shared_ptr<ImageBatch> batch) {
   using Prepared = StatusOr<PreparedImage>;
   std::function<void(std::function<void()>)> run_here = [](const std::function<void()>& ask) {
     ask();
   };
   std::function<void(std::function<void(Prepared)>)> ask =
-      [this, bytes = std::move(bytes), spec](std::function<void(Prepared)> reply) mutable {
-        parts_.prepare(std::move(bytes), spec, std::move(reply));
+      [this, bytes = std::move(bytes), batch](std::function<void(Prepared)> reply) mutable {
+        parts_.prepare(std::move(bytes), batch->spec_, std::move(reply),
+                       [is_over = batch->is_over_] { return !*is_over; });
       };
   Prepared prepared = co_await AskOwner<Prepared>(std::move(run_here), std::move(ask));
   co_return prepared;

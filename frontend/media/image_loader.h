@@ -32,7 +32,8 @@ class ImageBatch {
   // Nobody waits any more: what has not begun does not begin, and waits for servers end.
   void GiveUp() { End(CancelledError("the request is gone")); }
   // After done: the images with their hashes and what was prepared. INVALID_ARGUMENT and DATA_LOSS
-  // as of MediaReader::Read, and of what prepares them.
+  // as of MediaReader::Read, and of what prepares them; RESOURCE_EXHAUSTED: all requests together
+  // hold too many.
   StatusOr<std::vector<ChatImage>> Take();
 
  private:
@@ -46,13 +47,16 @@ class ImageBatch {
   size_t num_loaded_ = 0;
   int64_t num_bytes_ = 0;  // of pixels
   Status status_;
-  std::atomic<bool> is_over_ = false;  // pools look at it
+  // Pools look at it, and the jobs of images, which may outlive this.
+  const std::shared_ptr<std::atomic<bool>> is_over_ = std::make_shared<std::atomic<bool>>(false);
   Event done_;
 };
 
-// Calls back on the calling shard, or from any thread; once.
+// Calls back on the calling shard, or from any thread; once. is_wanted: for any thread, whether
+// somebody still waits.
 using ImagePreparer = std::function<void(std::string bytes, const ImageSpec& spec,
-                                         std::function<void(StatusOr<PreparedImage>)> done)>;
+                                         std::function<void(StatusOr<PreparedImage>)> done,
+                                         std::function<bool()> is_wanted)>;
 
 struct ImageLoaderParts {
   const MediaReader* reader = nullptr;
@@ -61,6 +65,7 @@ struct ImageLoaderParts {
   Shard* cache_owner = nullptr;
   int64_t cache_bytes = 0;
   int64_t max_bytes = 0;                     // of one request's pixels
+  int64_t max_held_bytes = 0;                // of pixels, in all requests and in the cache
   ImagePreparer prepare;                     // called on shards
   std::function<void(bool is_hit)> on_look;  // into the cache, if there is one; on shards
 };
@@ -83,9 +88,13 @@ class ImageLoader {
   Awaitable<void> Work(std::shared_ptr<ImageBatch> batch);
   Awaitable<Status> Load(std::shared_ptr<ImageBatch> batch, size_t index);
   Awaitable<Found> Find(std::string hash);
-  Awaitable<StatusOr<PreparedImage>> Prepare(std::string bytes, ImageSpec spec);
+  Awaitable<StatusOr<PreparedImage>> Prepare(std::string bytes, std::shared_ptr<ImageBatch> batch);
+  StatusOr<Found> Hold(PreparedImage image);
 
   const ImageLoaderParts parts_;
+  // Of images that are held anywhere; these may outlive the loader.
+  const std::shared_ptr<std::atomic<int64_t>> held_bytes_ =
+      std::make_shared<std::atomic<int64_t>>(0);
   ImageCache cache_;  // touched by its owner's thread only
 };
 

@@ -60,7 +60,8 @@ StatusOr<PreparedImage> Take(const ForkedJobResult& result, const ImageSpec& spe
 ImageService::ImageService(const ImageServiceOptions& options, const Clock* clock)
     : jobs_(JobsOptions(options), clock) {}
 
-void ImageService::Prepare(std::string bytes, const ImageSpec& spec, Done done) {
+void ImageService::Prepare(std::string bytes, const ImageSpec& spec, Done done,
+                           std::function<bool()> is_wanted) {
   Shard* home = Shard::Current();
   const auto finish = [home, done = std::move(done)](StatusOr<PreparedImage> image) {
     if (home == nullptr) return done(std::move(image));
@@ -71,11 +72,13 @@ void ImageService::Prepare(std::string bytes, const ImageSpec& spec, Done done) 
                                        " bytes; at most " + std::to_string(kMaxImageBytes) +
                                        " are allowed"));
   }
-  jobs_.Submit(PackImageSpec(spec), std::move(bytes),
-               [finish, spec](StatusOr<ForkedJobResult> result) {
-                 if (!result.ok()) return finish(result.status());
-                 finish(Take(*result, spec));
-               });
+  jobs_.Submit(
+      PackImageSpec(spec), std::move(bytes),
+      [finish, spec](StatusOr<ForkedJobResult> result) {
+        if (!result.ok()) return finish(result.status());
+        finish(Take(*result, spec));
+      },
+      std::move(is_wanted));
 }
 
 }  // namespace tandem

@@ -31,8 +31,10 @@ class ImageService {
 
   ImageService(const ImageServiceOptions& options, const Clock* clock);
 
-  // bytes: of the image's file.
-  void Prepare(std::string bytes, const ImageSpec& spec, Done done);
+  // bytes: of the image's file. is_wanted: asked on the service's thread when its turn comes;
+  // false: it is not prepared, and CANCELLED. None: it is.
+  void Prepare(std::string bytes, const ImageSpec& spec, Done done,
+               std::function<bool()> is_wanted = nullptr);
 
  private:
   ForkedJobs jobs_;

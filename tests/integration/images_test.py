@@ -215,6 +215,29 @@ class Images(unittest.TestCase):
         self.assertEqual(self.chat(image)[0], 200)  # and it goes on
 
 
+class Batches(unittest.TestCase):
+    """The images of all conversations of one request."""
+
+    def test_they_count_together_and_each_conversation_gets_its_own(self):
+        with tempfile.TemporaryDirectory(prefix="tandem-images-") as folder:
+            server = Frontend("--max-image-input-bytes", "10K", model=make_model(folder))  # 3 KiB each
+            try:
+                images = [part(data_url(png(red))) for red in range(4)]
+                conversations = [user(images[0], images[1]), user("x"), user(images[2]), user(images[3])]
+                path = "/v1/chat/completions/batch"
+                status, body = server.post(path, {"messages": conversations, "max_tokens": 2})
+                self.assertEqual(status, 400, body)
+                self.assertIn("--max-image-input-bytes", str(body))
+                self.assertEqual(server.post(path, {"messages": conversations[:3], "max_tokens": 2})[0], 200)
+                got = [[image["identifier"] for image in request[2] or []] for request in server.received(0)[-3:]]
+                self.assertEqual([len(each) for each in got], [2, 0, 1])
+                for image, identifier in zip(images, got[0] + got[2]):
+                    server.post("/v1/chat/completions", {"messages": user(image), "max_tokens": 2})
+                    self.assertEqual(server.received(0)[-1][2][0]["identifier"], identifier)
+            finally:
+                server.__exit__(False)
+
+
 class Texts(unittest.TestCase):
     """A model of texts, and one that is served as such."""
 

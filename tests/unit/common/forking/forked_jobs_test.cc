@@ -156,6 +156,22 @@ TEST_CASE("ForkedJobs: jobs go on without processes that are forked ahead, if th
   for (int i = 0; i < 3; ++i) CHECK(ReplyOf(&jobs).forked == "then");
 }
 
+TEST_CASE("ForkedJobs: a job that nobody wants is not started, and later ones are") {
+  const SystemClock clock;
+  ForkedJobs jobs(ForkingJobs({}), &clock);
+  std::promise<Status> unwanted;
+  jobs.Submit(
+      "job", "",
+      [&](const StatusOr<ForkedJobResult>& result) { unwanted.set_value(result.status()); },
+      [] { return false; });
+  CHECK(unwanted.get_future().get().code() == StatusCode::kCancelled);
+  std::promise<bool> wanted;
+  jobs.Submit(
+      "job", "", [&](const StatusOr<ForkedJobResult>& result) { wanted.set_value(result.ok()); },
+      [] { return true; });
+  CHECK(wanted.get_future().get());
+}
+
 TEST_CASE("ForkedJobs: a socket is watched until it can be read, is closed, or time has passed") {
   const SystemClock clock;
   ForkedJobsOptions options;

@@ -41,15 +41,21 @@ TEST_CASE("the image that was not used for the longest time leaves a cache that 
 // done.
 class Bench {
  public:
-  explicit Bench(int64_t cache_bytes = 1 << 20, int64_t max_bytes = 1 << 20)
+  explicit Bench(int64_t cache_bytes = 1 << 20, int64_t max_bytes = 1 << 20,
+                 int64_t max_held_bytes = 1 << 20)
       : loader_({.reader = reader_.get(),
                  .text_pool = &text_pool_,
                  .media_pool = &media_pool_,
                  .cache_owner = &shard_,
                  .cache_bytes = cache_bytes,
                  .max_bytes = max_bytes,
-                 .prepare = [this](std::string bytes, const ImageSpec& spec,
-                                   const auto& done) { Prepare(std::move(bytes), spec, done); },
+                 .max_held_bytes = max_held_bytes,
+                 .prepare =
+                     [this](std::string bytes, const ImageSpec& spec, const auto& done,
+                            std::function<bool()> is_wanted) {
+                       last_is_wanted = std::move(is_wanted);
+                       Prepare(std::move(bytes), spec, done);
+                     },
                  .on_look = [this](bool is_hit) { ++(is_hit ? num_hits : num_misses); }}) {
     shard_.Start();
   }
@@ -81,6 +87,7 @@ class Bench {
 
   ImageLoader& loader() { return loader_; }
   int num_prepared = 0, num_hits = 0, num_misses = 0;
+  std::function<bool()> last_is_wanted;
 
  private:
   static Awaitable<void> Run(ImageLoader* loader, std::vector<ChatImage> images, ImageSpec spec,
@@ -171,6 +178,24 @@ TEST_CASE("one image that fails, or all together that are too large, fail the re
   CHECK(bench.Load({"abc", "de"}).ok());
   CHECK(bench.Load({"abc", "def"}).status().message().find("--max-image-input-bytes") !=
         std::string::npos);
+}
+
+TEST_CASE("what all requests hold is bounded, and counts until nobody holds it") {
+  Bench bench(/*cache_bytes=*/0, 1 << 20, /*max_held_bytes=*/5);
+  auto first = bench.Load({"abc"});
+  REQUIRE(first.ok());
+  const Status refused = bench.Load({"def"}).status();
+  CHECK(refused.code() == StatusCode::kResourceExhausted);
+  CHECK(refused.message() == "the images of all requests take too much memory");
+  CHECK(bench.Load({"de"}).ok());
+  first = CancelledError("gone");
+  CHECK(bench.Load({"def"}).ok());
+}
+
+TEST_CASE("what prepares an image learns that nobody waits for it any more") {
+  Bench bench;
+  REQUIRE(bench.Load({"a"}).ok());
+  CHECK_FALSE(bench.last_is_wanted());  // its batch is over
 }
 
 TEST_CASE("a batch that is given up ends, whatever it waits for") {
