@@ -40,6 +40,7 @@ class PickleReader {
   // On the stack, in the memo, and in one item: copies of remembered items could grow without end.
   static constexpr size_t kMaxItems = 256;
   static constexpr int kMaxDepth = 8;
+  static constexpr size_t kMaxTextBytes = 256;  // of a name; an item has a copy of each in it
 
   std::string_view Take(size_t size) {
     if (size > bytes_.size()) {
@@ -59,6 +60,10 @@ class PickleReader {
     const std::string_view line = Take(end);
     Take(1);
     return line;
+  }
+  std::string TakeText(size_t size) {
+    ok_ = ok_ && size <= kMaxTextBytes;
+    return ok_ ? std::string(Take(size)) : std::string();
   }
   int64_t TakeInt(size_t size) {
     const std::string_view bytes = Take(size);
@@ -176,12 +181,14 @@ class PickleReader {
         return PushInt(TakeInt(static_cast<size_t>(size)));
       }
       case 'X':
-        return PushKind(Item::Kind::kText, std::string(Take(static_cast<size_t>(TakeInt(4)))));
+        return PushKind(Item::Kind::kText, TakeText(static_cast<size_t>(TakeInt(4))));
       case '\x8c':  // SHORT_BINUNICODE
-        return PushKind(Item::Kind::kText, std::string(Take(static_cast<size_t>(TakeInt(1)))));
+        return PushKind(Item::Kind::kText, TakeText(static_cast<size_t>(TakeInt(1))));
       case 'c': {
         std::string name(TakeLine());
-        return PushKind(Item::Kind::kGlobal, name + " " + std::string(TakeLine()));
+        name.append(" ").append(TakeLine());
+        ok_ = ok_ && name.size() <= kMaxTextBytes;
+        return PushKind(Item::Kind::kGlobal, std::move(name));
       }
       case '\x93': {  // STACK_GLOBAL
         const Item name = Pop(), module_name = Pop();

@@ -92,5 +92,48 @@ TEST_CASE("TorchTensor: a description that grows without end is refused") {
   CHECK(MessageOf(file) == "not a file of torch.save with one dense tensor");
 }
 
+// Numbers of 16 and 32 bits of a ZIP record, the others of which are not read.
+void Put(std::string* record, size_t at, size_t number) {
+  for (size_t i = 0; i < 4; ++i) (*record)[at + i] = static_cast<char>(number >> 8 * i);
+}
+
+std::string Archive(const std::vector<std::pair<std::string, std::string>>& files) {
+  std::string archive, directory;
+  for (const auto& [name, data] : files) {
+    std::string local = "PK\3\4" + std::string(26, '\0');
+    std::string central = "PK\1\2" + std::string(42, '\0');
+    Put(&local, 26, name.size());
+    Put(&central, 20, data.size());
+    Put(&central, 24, data.size());
+    Put(&central, 28, name.size());
+    Put(&central, 42, archive.size());
+    archive.append(local).append(name).append(data);
+    directory.append(central).append(name);
+  }
+  std::string end = "PK\5\6" + std::string(18, '\0');
+  Put(&end, 10, files.size());
+  Put(&end, 16, archive.size());
+  return archive + directory + end;
+}
+
+// Of [2, 3] numbers that are in a file of this name.
+std::string TensorIn(const std::string& key) {
+  std::string size(4, '\0');
+  Put(&size, 0, key.size());
+  const std::string pickle = "\x80\2ctorch._utils\n_rebuild_tensor_v2\n((X\7" +
+                             std::string(3, '\0') + "storagectorch\nFloatStorage\nX" + size + key +
+                             "X\3" + std::string(3, '\0') + "cpuK\6tQK" + std::string(1, '\0') +
+                             "K\2K\3\x86K\3K\1\x86\x89NtR.";
+  return Archive({{"a/data.pkl", pickle}, {"a/data/" + key, std::string(24, 'x')}});
+}
+
+// An item that is remembered or repeated has copies of all its texts.
+TEST_CASE("TorchTensor: names are short") {
+  CHECK(MessageOf(TensorIn("0")) == "");
+  CHECK(MessageOf(TensorIn(std::string(256, 'k'))) == "");
+  CHECK(MessageOf(TensorIn(std::string(257, 'k'))) ==
+        "not a file of torch.save with one dense tensor");
+}
+
 }  // namespace
 }  // namespace tandem
