@@ -191,12 +191,13 @@ Status SetDevice(const EngineConfig& config, const ModelConfig& model, EngineSet
   return OkStatus();
 }
 
-// Needs the device and the groups of layers.
+// Needs the device, the ranks and the groups of layers.
 Status SetBlockSize(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup) {
   ExecutorLimits& limits = setup->runner.limits;
   const int64_t block_size = config.block_size.value_or(
       DefaultBlockSize(model, setup->backend.dtype, setup->runner.kv_format,
-                       /*is_device=*/setup->device == "cuda", limits.groups));
+                       /*is_device=*/setup->device == "cuda", limits.groups,
+                       {.rank = 0, .size = setup->ranks.tensor}));
   if (setup->device == "cpu" && block_size % 32 != 0) {
     return InvalidArgumentError("--block-size " + std::to_string(block_size) +
                                 ": must be a multiple of 32 on cpu");

@@ -315,7 +315,6 @@ std::string WhyOneGroup(const EngineConfig& config, const ModelConfig& model,
   };
   if (model.is_uneven()) return not_built("layers whose heads differ");
   if (setup.device == "cuda") return not_built("--device cuda");
-  if (setup.ranks.num_ranks() > 1) return not_built("several ranks");
   if (setup.kv_transfer.connector != KvTransferConfig::Connector::kNone) {
     return not_built("KV connectors");
   }

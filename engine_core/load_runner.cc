@@ -146,14 +146,15 @@ void LogAttention(const EngineSetup& setup) {
 int64_t KvBytesPerBlock(const ModelConfig& config, const std::optional<DraftModelConfig>& draft,
                         const Backend& backend, const EngineSetup& setup) {
   const auto bytes = [&](const ModelConfig& model, const RankPlace& place,
-                         const LayerGroups& groups) {
-    return backend.KvBytesPerBlock(
-        KvSpecOf(model, setup.runner.limits.block_size, 0, setup.runner.kv_format, place, groups));
+                         const LayerGroups& of_model) {
+    return backend.KvBytesPerBlock(KvSpecOf(model, setup.runner.limits.block_size, 0,
+                                            setup.runner.kv_format, place, of_model));
   };
+  const LayerGroups& groups = setup.runner.limits.groups;
+  const int num_ranks = backend.device().memory_is_host() ? setup.ranks.num_ranks() : 1;
   int64_t sum = draft ? bytes(draft->config, {}, {}) : 0;
-  if (!backend.device().memory_is_host()) return sum + bytes(config, setup.ranks.PlaceOf(0), {});
-  for (int rank = 0; rank < setup.ranks.num_ranks(); ++rank) {
-    sum += bytes(config, setup.ranks.PlaceOf(rank), setup.runner.limits.groups);
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    sum += bytes(config, setup.ranks.PlaceOf(rank), groups);
   }
   return sum;
 }
@@ -300,14 +301,15 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
   const CacheSize cache = SizeOf(limits);
   const KvCacheSpec spec =
       KvSpecOf(model_config, limits.block_size, 0, setup->runner.kv_format, {}, limits.groups);
-  startup->Done(
-      "KV cache",
-      std::string(setup->device == "cuda" ? "GPU" : "CPU") +
-          " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
-          WithCommas(limits.num_blocks) + " blocks of " + std::to_string(limits.block_size) + ", " +
-          WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB; " +
-          KvMemoryText(model_config, spec, limits.groups, runner->backend().KvBytesPerBlock(spec)) +
-          ")");
+  // With groups, of all ranks: how many layers of a group a stage has depends on the stage.
+  const int64_t text_bytes =
+      limits.groups.count() > 1 ? bytes_per_block : runner->backend().KvBytesPerBlock(spec);
+  startup->Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
+                                " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
+                                WithCommas(limits.num_blocks) + " blocks of " +
+                                std::to_string(limits.block_size) + ", " +
+                                WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB; " +
+                                KvMemoryText(model_config, spec, limits.groups, text_bytes) + ")");
   if (!setup->why_one_group.empty()) {
     LOG_INFO << (model_config.recurrent.num_layers() > 0
                      ? "requests hold the states after each of their blocks: "

@@ -115,8 +115,10 @@ StatusOr<LoadedWorker> LoadWorker(int rank, const std::vector<std::string>& flag
   ASSIGN_OR_RETURN(const ModelConfig model, ReadModelConfig(config.model, config.hf_overrides));
   ASSIGN_OR_RETURN(EngineSetup setup, MakeSetup(config, model));
   LoadedWorker worker;
-  ASSIGN_OR_RETURN(worker.group,
-                   RankGroup::Open(UniqueFd(kWorkerMemory), GroupShapeOf(setup, model), rank));
+  ASSIGN_OR_RETURN(worker.group, RankGroup::Open(UniqueFd(kWorkerMemory), rank));
+  // The engine core chose these before it knew max_model_len, where that is auto.
+  setup.runner.limits.groups = worker.group->shape().groups;
+  setup.runner.limits.block_size = worker.group->shape().block_size;
   if (setup.max_lora_rank > 0) worker.adapter_sites = std::make_unique<AdapterSites>();
   ASSIGN_OR_RETURN(worker.runner, LoadRank(config, model, setup, worker.group.get(),
                                            worker.adapter_sites.get(), startup));

@@ -149,6 +149,7 @@ tandem_test(unit_executor LABEL unit
        unit/engine_core/executor/model_sizes_test.cc
        unit/engine_core/executor/model_runner_test.cc
        unit/engine_core/executor/prompt_scores_test.cc
+       unit/engine_core/executor/rank_group_test.cc
        unit/engine_core/executor/step_inputs_test.cc
        unit/engine_core/executor/step_layout_test.cc
        unit/engine_core/executor/step_watch_test.cc

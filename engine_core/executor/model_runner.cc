@@ -23,7 +23,8 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       backend_(std::move(backend)),
       kv_spec_(KvSpecOf(config, limits_.block_size, 0, options.kv_format, PlaceOf(options.ranks),
                         limits_.groups)),
-      kv_places_(limits_.groups.count() > 1 ? KvPlacesOf(config) : std::vector<KvPlace>()),
+      kv_places_(limits_.groups.count() > 1 ? KvPlacesOf(config, PlaceOf(options.ranks).stage)
+                                            : std::vector<KvPlace>()),
       attention_shape_(AttentionShapeOf(config, PlaceOf(options.ranks).share)),
       model_(std::move(model)),
       batch_(limits_,
@@ -46,8 +47,8 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       graph_sizes_(options.graph_sizes) {
   CHECK_LE(limits_.max_steps_in_flight, kMaxStepsInFlight);
   CHECK(reads_ring_ || !runs_late_) << "pipelines are not built for devices";
-  CHECK(limits_.groups.count() == 1 || (ranks_ == nullptr && backend_->device().memory_is_host() &&
-                                        !options.speculation.has_model()))
+  CHECK(limits_.groups.count() == 1 ||
+        (backend_->device().memory_is_host() && !options.speculation.has_model()))
       << "groups of layers are not built for these";
   CHECK(!runs_late_ || limits_.hidden_size == 0) << "embeddings are not built for pipelines";
   CHECK(!runs_late_ || options.speculation.method != DraftMethod::kEagle3)
@@ -108,16 +109,13 @@ Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel dra
 Status ModelRunner::Allocate(PoolerHead head) {
   const int64_t tokens = limits_.max_num_batched_tokens, seqs = limits_.max_num_seqs;
   AddStates(kv_spec_, &attention_shape_);
-  ASSIGN_OR_RETURN(plan_, backend_->MakeAttentionPlan(attention_shape_, tokens, seqs));
-  for (int32_t group = 1; group < limits_.groups.count(); ++group) {
-    ASSIGN_OR_RETURN(other_plans_.emplace_back(),
-                     backend_->MakeAttentionPlan(attention_shape_, tokens, seqs));
-  }
+  ASSIGN_OR_RETURN(
+      plans_, GroupPlans::Create(backend_.get(), attention_shape_, limits_.groups, tokens, seqs));
   ASSIGN_OR_RETURN(inputs_, StepInputs::Create(&backend_->device(),
                                                {.num_tokens = tokens,
                                                 .num_requests = seqs,
                                                 .num_logits_rows = tokens,
-                                                .attention_work = plan_->WorkSize(tokens, seqs),
+                                                .attention_work = plans_.WorkSize(tokens, seqs),
                                                 .table_columns = batch_.max_blocks_per_request(),
                                                 .num_groups = limits_.groups.count(),
                                                 .has_adapters = has_adapters_}));
@@ -149,7 +147,7 @@ Status ModelRunner::AllocateKvCache(int32_t num_blocks, int32_t max_model_len) {
   kv_spec_.num_blocks = num_blocks;
   ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(kv_spec_));
   if (drafts_) RETURN_IF_ERROR(drafts_->AllocateKvCache(num_blocks));
-  if (ranks_ != nullptr) ranks_->PublishKvCache(num_blocks);
+  if (ranks_ != nullptr) ranks_->PublishKvCache(num_blocks, kv_cache_->numbers_per_block());
   return OkStatus();
 }
 
@@ -173,7 +171,7 @@ Status ModelRunner::Release(const MemoryParts& parts, bool rereads) {
   if (parts.kv_cache && kv_cache_ != nullptr) {
     kv_cache_.reset();
     if (drafts_) drafts_->ReleaseKvCache();
-    if (ranks_ != nullptr) ranks_->PublishKvCache(0);
+    if (ranks_ != nullptr) ranks_->PublishKvCache(/*num_blocks=*/0, /*numbers_per_block=*/1);
   }
   return parts.weights ? ReleaseWeights(rereads) : OkStatus();
 }
@@ -441,7 +439,7 @@ void ModelRunner::TakeInDrafts(const StepInFlight& step) {
   if (taken.requests.empty()) return;
   SendInputs(&taken_, StepMode::kTakeInDrafts);
   const StepInputs::Views& inputs = InputsOf(taken_);
-  if (reads_ring_) plan_->Fill(AttentionBatchOf(inputs, taken.lengths()));
+  if (reads_ring_) plans_.Fill(inputs, taken.lengths());
   model_->TakeInDrafts(inputs.logits_rows);
 }
 
@@ -474,7 +472,7 @@ void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
   inputs_.Begin({.num_tokens = layout.num_tokens(),
                  .num_requests = layout.num_requests(),
                  .num_logits_rows = layout.num_logits_rows(),
-                 .attention_work = plan_->WorkSize(layout.num_tokens(), layout.num_requests()),
+                 .attention_work = plans_.WorkSize(layout.num_tokens(), layout.num_requests()),
                  .table_columns = layout.max_blocks,
                  .num_groups = limits_.groups.count(),
                  .has_adapters = layout.is_adapted});
@@ -482,10 +480,7 @@ void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
   if (pooler_ == nullptr) sampler_->FillRows(layout, inputs_.host().sampling_rows);
   if (ranks_ != nullptr) step->published = ranks_->PublishStep(inputs_, layout, mode);
   if (reads_ring_) return;
-  FillPlan(layout.lengths(), inputs_, plan_.get());
-  for (size_t i = 0; i < other_plans_.size(); ++i) {
-    FillPlan(layout.lengths(), inputs_, other_plans_[i].get(), static_cast<int64_t>(i) + 1);
-  }
+  plans_.Fill(inputs_, layout.lengths());
   inputs_.Send();
 }
 
@@ -495,8 +490,8 @@ void ModelRunner::RunModel(const StepInFlight& step) {
   if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
   ModelStep model_step = {.token_ids = inputs.token_ids,
                           .embedded = embedded_rows_,
-                          .plan = plan_.get(),
-                          .other_plans = other_plans_,
+                          .plan = plans_.first(),
+                          .other_plans = plans_.others(),
                           .kv_cache = kv_cache_.get(),
                           .kv_places = kv_places_};
   if (images_) {
@@ -509,7 +504,7 @@ void ModelRunner::RunModel(const StepInFlight& step) {
                                  .table = places_ == nullptr ? nullptr : places_->table()};
   if (step.layout.is_adapted) model_step.adapters = &adapters;
   if (reads_ring_) {
-    plan_->Fill(AttentionBatchOf(inputs, step.layout.lengths()));
+    plans_.Fill(inputs, step.layout.lengths());
     model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());
   }
   if (drafts_) model_step.taps = drafts_->Taps(inputs.token_ids.rows());

@@ -33,6 +33,7 @@
 #include "engine_core/executor/draft_model.h"
 #include "engine_core/executor/embedded_inputs.h"
 #include "engine_core/executor/executor.h"
+#include "engine_core/executor/group_plans.h"
 #include "engine_core/executor/input_batch.h"
 #include "engine_core/executor/model_sizes.h"
 #include "engine_core/executor/model_source.h"
@@ -177,8 +178,7 @@ class ModelRunner final : public Executor {
   std::unique_ptr<Model> model_;         // null: released
   std::unique_ptr<ModelSource> source_;  // null: the memory is kept
   DraftSource draft_source_;
-  std::unique_ptr<AttentionPlan> plan_;
-  std::vector<std::unique_ptr<AttentionPlan>> other_plans_;  // of the groups of layers after it
+  GroupPlans plans_;
   InputBatch batch_;
   StepInputs inputs_;                        // of the newest step
   EmbeddedInputs embedded_;                  // likewise

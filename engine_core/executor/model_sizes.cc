@@ -44,9 +44,10 @@ struct LayerCounts {
   int64_t full = 0, local = 0;
 };
 
-LayerCounts CountLayers(const ModelConfig& config) {
+LayerCounts CountLayers(const ModelConfig& config, RankShare stage = {}) {
+  const Slice slice = LayersOf(config.num_layers, stage);
   LayerCounts counts;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
+  for (int64_t i = slice.begin; i < slice.end(); ++i) {
     const Keeps kept = KeptBy(config, i);
     counts.full += kept == Keeps::kAll ? 1 : 0;
     counts.local += kept == Keeps::kRecent ? 1 : 0;
@@ -72,6 +73,18 @@ std::string BytesPerToken(int64_t bytes, int64_t num_layers) {
 int64_t LayersOfGroup(const LayerCounts& counts) {
   const auto [fewer, more] = std::minmax(counts.full, counts.local);
   return fewer == 0 || 4 * more < 5 * fewer ? more : fewer;
+}
+
+// The most layers of a group that a stage has: of the whole model LayersOfGroup. A stage without a
+// layer that keeps anything has one, which is written by none.
+int64_t LayersOfCache(const ModelConfig& config, RankShare stage) {
+  const LayerGroups groups = LayerGroupsOf(config);
+  const LayerCounts counts = CountLayers(config, stage);
+  const auto most = [](int64_t num_layers, int64_t num_groups) {
+    return num_groups == 0 ? 0 : (num_layers + num_groups - 1) / num_groups;
+  };
+  return std::max(
+      {int64_t{1}, most(counts.full, groups.num_full), most(counts.local, groups.num_local)});
 }
 
 std::string GroupMemoryText(const ModelConfig& config, const LayerGroups& groups,
@@ -106,12 +119,13 @@ LayerGroups LayerGroupsOf(const ModelConfig& config) {
   return groups;
 }
 
-std::vector<KvPlace> KvPlacesOf(const ModelConfig& config) {
+std::vector<KvPlace> KvPlacesOf(const ModelConfig& config, RankShare stage) {
   const LayerGroups groups = LayerGroupsOf(config);
-  const int64_t size = LayersOfGroup(CountLayers(config));
+  const int64_t size = LayersOfCache(config, stage);
+  const Slice slice = LayersOf(config.num_layers, stage);
   int64_t num_full_before = 0, num_local_before = 0;
   std::vector<KvPlace> places;
-  for (int64_t i = 0; i < config.num_layers; ++i) {
+  for (int64_t i = slice.begin; i < slice.end(); ++i) {
     const Keeps kept = KeptBy(config, i);
     if (kept == Keeps::kNothing) {
       places.emplace_back();
@@ -149,8 +163,8 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
   }
   int64_t num_layers = config.is_bidirectional ? 1 : slice.count;
   if (has_groups) {
-    CHECK(groups == LayerGroupsOf(config) && layers.empty() && slice.count == config.num_layers);
-    num_layers = LayersOfGroup(CountLayers(config));
+    CHECK(groups == LayerGroupsOf(config) && layers.empty());
+    num_layers = LayersOfCache(config, place.stage);
   }
   return {.num_layers = static_cast<int>(num_layers),
           .num_kv_heads = static_cast<int>(HeadsOf(config, place.share).kv_heads.count),
@@ -165,7 +179,7 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
 }
 
 int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, KvFormat format, bool is_device,
-                         const LayerGroups& groups) {
+                         const LayerGroups& groups, RankShare share) {
   constexpr int64_t kTile = 32, kAlone = 256, kMost = 4096;
   if (config.recurrent.num_layers() == 0) return is_device ? 16 : kTile;
   int64_t num_states = config.recurrent.num_layers(), num_kv = 0;
@@ -176,8 +190,10 @@ int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, KvFormat format
   const int64_t number_bits = format == KvFormat::kCompute ? 8 * SizeOf(dtype)
                               : format == KvFormat::kInt4  ? 4
                                                            : 8;
-  const int64_t token_bits = vectors * num_kv * config.num_kv_heads * config.head_dim * number_bits;
-  const int64_t state_bits = 8 * num_states * config.recurrent.state_size() * SizeOf(DType::kF32);
+  const int64_t num_kv_heads = HeadsOf(config, share).kv_heads.count;
+  const int64_t state_size = RecurrentShareOf(config.recurrent, share).own.state_size();
+  const int64_t token_bits = vectors * num_kv * num_kv_heads * config.head_dim * number_bits;
+  const int64_t state_bits = 8 * num_states * state_size * SizeOf(DType::kF32);
   const int64_t tokens = (state_bits + token_bits - 1) / token_bits;
   return std::clamp((tokens + kTile - 1) / kTile * kTile, kTile, kMost);
 }

@@ -23,10 +23,12 @@ namespace tandem {
 // One where a layer has keys and a state, or some layers have a window and others a state.
 LayerGroups LayerGroupsOf(const ModelConfig& config);
 
-// Where each layer's keys and values, or its states, are if there are several groups. Layers of a
-// kind fill their groups in order; the cache has as many layers as a group, and the layers of equal
-// place in their groups share one of the cache's: a block is that of one group at a time.
-std::vector<KvPlace> KvPlacesOf(const ModelConfig& config);
+// Where the keys and values, or the states, of each layer of a stage are if there are several
+// groups. Layers of a kind fill their groups in order; the cache has as many layers as a group, and
+// the layers of equal place in their groups share one of the cache's: a block is that of one group
+// at a time. Each stage spreads its own layers over all groups, so a group may have none there, and
+// its cache has as few layers as it can.
+std::vector<KvPlace> KvPlacesOf(const ModelConfig& config, RankShare stage = {});
 
 // The part of the cache's shape that the model decides, at one rank of some.
 // groups: one, or those of LayerGroupsOf.
@@ -37,8 +39,9 @@ KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_
 // Tokens per block where nobody has said: 16 on a device, else 32. With recurrent layers so many
 // that the states of a block take no more than its keys and values, in tiles of 32; with several
 // groups, where a block has either, no more than those in its place.
+// share: whose parts of a state, keys and values these are; all ranks have equally large ones.
 int64_t DefaultBlockSize(const ModelConfig& config, DType dtype, KvFormat format, bool is_device,
-                         const LayerGroups& groups = {});
+                         const LayerGroups& groups = {}, RankShare share = {});
 // For the log: "70,272 bytes per token in 61 layers of latents", and what a block takes for states.
 // Of groups what a token takes in those that keep all of it, and in those that keep recent ones.
 std::string KvMemoryText(const ModelConfig& config, const KvCacheSpec& spec,

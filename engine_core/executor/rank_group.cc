@@ -3,12 +3,18 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <type_traits>
 #include <utility>
 
 #include "engine_core/models/adapter_weights.h"
 
 namespace tandem {
 namespace {
+
+// Before the lines of the ranks: RankGroupShape, which has to be read before the rest is mapped.
+constexpr int64_t kShapeBytes = 128;
+static_assert(sizeof(RankGroupShape) <= kShapeBytes);
+static_assert(std::is_trivially_copyable_v<RankGroupShape>);
 
 // The parts of the memory, far enough from each other for any model: untouched pages are free.
 constexpr int64_t kPart = int64_t{1} << 40;
@@ -24,6 +30,7 @@ struct alignas(64) RecordHeader {
   int64_t step = 0;
   WeightsChange weights = WeightsChange::kNone;
   int32_t num_blocks = 0;
+  int64_t numbers_per_block = 1;
   StepMode mode = StepMode::kRun;
   int32_t num_adapters = 0;
   bool has_drafts = false;
@@ -65,8 +72,11 @@ RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits
       .num_requests = limits.max_num_seqs,
       .num_logits_rows = tokens,
       .table_columns = (limits.max_model_len + limits.block_size - 1) / limits.block_size,
+      .num_groups = limits.groups.count(),
       .has_adapters = max_adapters > 0};
   return {.counts = counts,
+          .groups = limits.groups,
+          .block_size = limits.block_size,
           .max_tokens = tokens,
           .hidden_size = hidden_size,
           .max_record_bytes = RecordBytes(most, max_adapters),
@@ -79,13 +89,17 @@ StatusOr<std::unique_ptr<RankGroup>> RankGroup::Create(const RankGroupShape& sha
   std::unique_ptr<RankGroup> group(
       new RankGroup(std::move(memory), shape, shape.counts.output_rank()));
   RETURN_IF_ERROR(group->MapAll());
+  std::memcpy(group->control_.get(), &shape, sizeof shape);
   return group;
 }
 
-StatusOr<std::unique_ptr<RankGroup>> RankGroup::Open(UniqueFd file, const RankGroupShape& shape,
-                                                     int rank) {
+StatusOr<std::unique_ptr<RankGroup>> RankGroup::Open(UniqueFd file, int rank) {
+  SharedMemory memory = SharedMemory::Open(std::move(file));
+  ASSIGN_OR_RETURN(const SharedMemory::Mapping first, memory.Map(0, kShapeBytes));
+  RankGroupShape shape;
+  std::memcpy(&shape, first.get(), sizeof shape);
   CHECK(rank >= 0 && rank < shape.counts.num_ranks() && rank != shape.counts.output_rank()) << rank;
-  std::unique_ptr<RankGroup> group(new RankGroup(SharedMemory::Open(std::move(file)), shape, rank));
+  std::unique_ptr<RankGroup> group(new RankGroup(std::move(memory), shape, rank));
   RETURN_IF_ERROR(group->MapAll());
   return group;
 }
@@ -103,11 +117,13 @@ RingShape RankGroup::ring_shape() const {
 Status RankGroup::MapAll() {
   const int64_t lines_bytes = counts().num_ranks() * int64_t{sizeof(RankLine)};
   const int64_t stages_bytes = counts().pipeline * int64_t{sizeof(StageLine)};
-  const int64_t ring_begin = lines_bytes + stages_bytes + int64_t{sizeof(MeetingPlace)};
+  const int64_t stages_begin = kShapeBytes + lines_bytes;
+  const int64_t place_begin = stages_begin + stages_bytes;
+  const int64_t ring_begin = place_begin + int64_t{sizeof(MeetingPlace)};
   ASSIGN_OR_RETURN(control_, memory_.Map(0, ring_begin + BroadcastRing::BytesOf(ring_shape())));
-  lines_ = reinterpret_cast<RankLine*>(control_.get());
-  stages_ = reinterpret_cast<StageLine*>(control_.get() + lines_bytes);
-  meeting_place_ = reinterpret_cast<MeetingPlace*>(control_.get() + lines_bytes + stages_bytes);
+  lines_ = reinterpret_cast<RankLine*>(control_.get() + kShapeBytes);
+  stages_ = reinterpret_cast<StageLine*>(control_.get() + stages_begin);
+  meeting_place_ = reinterpret_cast<MeetingPlace*>(control_.get() + place_begin);
   ring_.emplace(ring_shape(), control_.get() + ring_begin, shape_.spins);
   const int64_t hidden_bytes =
       shape_.max_tokens * shape_.hidden_size * int64_t{sizeof(float)} * counts().pipeline;
@@ -144,21 +160,23 @@ RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const 
   return {header.step, StepInputs::ViewsOf(header.shape, numbers)};
 }
 
-void RankGroup::PublishChange(WeightsChange weights, int32_t num_blocks) {
-  const RecordHeader header = {.weights = weights, .num_blocks = num_blocks};
+void RankGroup::PublishChange(WeightsChange weights, int32_t num_blocks,
+                              int64_t numbers_per_block) {
+  const RecordHeader header = {
+      .weights = weights, .num_blocks = num_blocks, .numbers_per_block = numbers_per_block};
   std::byte* to = ring_->BeginWrite().data();
   if (to == nullptr) return;
   std::memcpy(to, &header, sizeof header);
   ring_->EndWrite(sizeof header);
 }
 
-void RankGroup::PublishKvCache(int32_t num_blocks) {
-  PublishChange(WeightsChange::kNone, num_blocks);
+void RankGroup::PublishKvCache(int32_t num_blocks, int64_t numbers_per_block) {
+  PublishChange(WeightsChange::kNone, num_blocks, numbers_per_block);
 }
 
 void RankGroup::PublishWeights(WeightsChange change) {
   ++num_changes_;
-  PublishChange(change, 0);
+  PublishChange(change);
 }
 
 Status RankGroup::AwaitWeights() {
@@ -202,7 +220,10 @@ std::optional<RankGroup::Record> RankGroup::Read() {
   if (bytes.empty()) return std::nullopt;
   RecordHeader header;
   std::memcpy(&header, bytes.data(), sizeof header);
-  Record record = {.step = header.step, .weights = header.weights, .num_blocks = header.num_blocks};
+  Record record = {.step = header.step,
+                   .weights = header.weights,
+                   .num_blocks = header.num_blocks,
+                   .numbers_per_block = header.numbers_per_block};
   if (record.step == 0) return record;
   lines_[rank_].step.store(record.step, std::memory_order_relaxed);
   const auto num_requests = static_cast<size_t>(header.shape.num_requests);

@@ -28,6 +28,7 @@
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/step_inputs.h"
 #include "engine_core/executor/step_layout.h"
+#include "engine_core/kv_cache/layer_groups.h"
 #include "engine_core/models/rank_share.h"
 #include "kernels/backend.h"
 #include "kernels/shared_communicator.h"
@@ -44,9 +45,14 @@ struct RankCounts {
   RankPlace PlaceOf(int rank) const;
 };
 
-// Equal at all ranks.
+// What all ranks agree on: the output rank's choice, which the others read where they open the
+// memory.
 struct RankGroupShape {
   RankCounts counts;
+  // A rank whose layers form other groups, or whose blocks are of another size, would read tables
+  // wrongly.
+  LayerGroups groups;
+  int32_t block_size = 0;
   int64_t max_tokens = 0;  // of a step
   int64_t hidden_size = 0;
   int64_t max_record_bytes = 0;
@@ -83,12 +89,12 @@ class RankGroup {
  public:
   // The output rank's; the memory is new.
   static StatusOr<std::unique_ptr<RankGroup>> Create(const RankGroupShape& shape);
-  // Another rank's.
-  static StatusOr<std::unique_ptr<RankGroup>> Open(UniqueFd file, const RankGroupShape& shape,
-                                                   int rank);
+  // Another rank's. REQUIRES: the memory is that of Create.
+  static StatusOr<std::unique_ptr<RankGroup>> Open(UniqueFd file, int rank);
 
   int file() const { return memory_.file(); }
   int rank() const { return rank_; }
+  const RankGroupShape& shape() const { return shape_; }
   const RankCounts& counts() const { return shape_.counts; }
   const RankPlace& place() const { return place_; }
   // The ranks of this stage.
@@ -109,8 +115,9 @@ class RankGroup {
   };
   PublishedStep PublishStep(const StepInputs& inputs, const StepLayout& layout,
                             StepMode mode = StepMode::kRun);
-  // From now on the ranks have caches of num_blocks blocks; 0: none.
-  void PublishKvCache(int32_t num_blocks);
+  // From now on the ranks have caches of num_blocks blocks; 0: none. numbers_per_block: KvCache's,
+  // by which the tables of steps are made.
+  void PublishKvCache(int32_t num_blocks, int64_t numbers_per_block);
   // The ranks release their weights (kForget: with the files that these came from), or load them.
   void PublishWeights(WeightsChange change);
   // Returns when all have done so. Not OK: a rank could not, its log says why.
@@ -123,6 +130,7 @@ class RankGroup {
     int64_t step = 0;  // its number; 0: this is none
     WeightsChange weights = WeightsChange::kNone;
     int32_t num_blocks = 0;  // of a new KV cache, where there is no other change
+    int64_t numbers_per_block = 1;
     StepMode mode = StepMode::kRun;
     StepShape shape = {};
     std::span<const int32_t> numbers = {};  // StepInputs::numbers
@@ -151,7 +159,7 @@ class RankGroup {
 
   RankGroup(SharedMemory memory, const RankGroupShape& shape, int rank);
   Status MapAll();
-  void PublishChange(WeightsChange weights, int32_t num_blocks);
+  void PublishChange(WeightsChange weights, int32_t num_blocks = 0, int64_t numbers_per_block = 1);
   void PublishPlace(const std::string& place);
   StatusOr<std::string> AwaitPlace();
   RingShape ring_shape() const;

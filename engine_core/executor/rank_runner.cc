@@ -1,6 +1,7 @@
 #include "engine_core/executor/rank_runner.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "common/log.h"
@@ -13,16 +14,20 @@ StatusOr<std::unique_ptr<RankRunner>> RankRunner::Create(std::unique_ptr<Backend
                                                          const ModelRunnerOptions& options,
                                                          RankGroup* group) {
   const ExecutorLimits& limits = options.limits;
+  CHECK(limits.groups == group->shape().groups && limits.block_size == group->shape().block_size);
   const KvCacheSpec spec =
-      KvSpecOf(config, limits.block_size, 0, options.kv_format, group->place());
+      KvSpecOf(config, limits.block_size, 0, options.kv_format, group->place(), limits.groups);
   std::unique_ptr<RankRunner> runner(new RankRunner(std::move(backend), std::move(model), spec,
                                                     ModelLimitsOf(limits).max_logits_rows, group));
+  if (limits.groups.count() > 1) {
+    runner->kv_places_ = KvPlacesOf(config, group->place().stage);
+  }
   AttentionShape shape = AttentionShapeOf(config, group->place().share);
   AddStates(spec, &shape);
-  ASSIGN_OR_RETURN(runner->plan_, runner->backend_->MakeAttentionPlan(
-                                      shape, limits.max_num_batched_tokens, limits.max_num_seqs));
-  if (runner->device().memory_is_host()) return runner;
   const int64_t tokens = limits.max_num_batched_tokens, seqs = limits.max_num_seqs;
+  ASSIGN_OR_RETURN(runner->plans_,
+                   GroupPlans::Create(runner->backend_.get(), shape, limits.groups, tokens, seqs));
+  if (runner->device().memory_is_host()) return runner;
   ASSIGN_OR_RETURN(
       runner->inputs_,
       StepInputs::Create(
@@ -30,8 +35,9 @@ StatusOr<std::unique_ptr<RankRunner>> RankRunner::Create(std::unique_ptr<Backend
           {.num_tokens = tokens,
            .num_requests = seqs,
            .num_logits_rows = tokens,
-           .attention_work = runner->plan_->WorkSize(tokens, seqs),
-           .table_columns = (limits.max_model_len + limits.block_size - 1) / limits.block_size}));
+           .attention_work = runner->plans_.WorkSize(tokens, seqs),
+           .table_columns = (limits.max_model_len + limits.block_size - 1) / limits.block_size,
+           .num_groups = limits.groups.count()}));
   return runner;
 }
 
@@ -40,7 +46,7 @@ Status RankRunner::Run() {
     if (record->step > 0) {
       RETURN_IF_ERROR(device().memory_is_host() ? RunStep(*record) : RunOnDevice(*record));
     } else if (record->weights == WeightsChange::kNone) {
-      RETURN_IF_ERROR(AllocateKvCache(record->num_blocks));
+      RETURN_IF_ERROR(AllocateKvCache(record->num_blocks, record->numbers_per_block));
     } else {
       const Status changed = Change(record->weights);
       if (!changed.ok()) LOG_ERROR << changed.message();
@@ -51,12 +57,15 @@ Status RankRunner::Run() {
   return OkStatus();
 }
 
-Status RankRunner::AllocateKvCache(int32_t num_blocks) {
+Status RankRunner::AllocateKvCache(int32_t num_blocks, int64_t numbers_per_block) {
   kv_cache_.reset();
   kv_spec_.num_blocks = num_blocks;
   if (num_blocks == 0) return OkStatus();
   ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(kv_spec_));
-  return OkStatus();
+  if (kv_cache_->numbers_per_block() == numbers_per_block) return OkStatus();
+  return InternalError("a block is " + std::to_string(kv_cache_->numbers_per_block()) +
+                       " numbers at this rank and " + std::to_string(numbers_per_block) +
+                       " at the engine core's");
 }
 
 Status RankRunner::Change(WeightsChange change) {
@@ -75,7 +84,7 @@ Status RankRunner::Change(WeightsChange change) {
 }
 
 Status RankRunner::RunStep(const RankGroup::Record& step) {
-  plan_->Fill(AttentionBatchOf(step.inputs, step.lengths));
+  plans_.Fill(step.inputs, step.lengths);
   if (step.mode == StepMode::kTakeInDrafts) {
     model_->TakeInDrafts(step.inputs.logits_rows);
     return OkStatus();
@@ -92,7 +101,7 @@ Status RankRunner::RunStep(const RankGroup::Record& step) {
 Status RankRunner::RunOnDevice(const RankGroup::Record& step) {
   inputs_.Begin(step.shape);
   inputs_.Take(step.numbers);
-  FillPlan(step.lengths, inputs_, plan_.get());
+  plans_.Fill(inputs_, step.lengths);
   inputs_.Send();
   if (step.mode == StepMode::kTakeInDrafts) {
     model_->TakeInDrafts(inputs_.device().logits_rows);
@@ -121,8 +130,10 @@ void RankRunner::RunLayers(const StepInputs::Views& inputs, const Tensor& hidden
                            const StepAdapters* adapters) {
   if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
   model_->Forward({.token_ids = inputs.token_ids,
-                   .plan = plan_.get(),
+                   .plan = plans_.first(),
+                   .other_plans = plans_.others(),
                    .kv_cache = kv_cache_.get(),
+                   .kv_places = kv_places_,
                    .hidden = hidden,
                    .adapters = adapters});
 }

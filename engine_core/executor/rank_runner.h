@@ -8,8 +8,10 @@
 #include <map>
 #include <memory>
 #include <utility>
+#include <vector>
 
 #include "common/status.h"
+#include "engine_core/executor/group_plans.h"
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/model_source.h"
 #include "engine_core/executor/rank_adapters.h"
@@ -20,7 +22,7 @@ namespace tandem {
 class RankRunner {
  public:
   // REQUIRES: `model` is the part of group's place, loaded over `backend` with ModelLimitsOf limits
-  // at least as large.
+  // at least as large. The groups of layers and the block size of options.limits are the group's.
   static StatusOr<std::unique_ptr<RankRunner>> Create(std::unique_ptr<Backend> backend,
                                                       std::unique_ptr<Model> model,
                                                       const ModelConfig& config,
@@ -46,7 +48,8 @@ class RankRunner {
         max_logits_rows_(max_logits_rows),
         group_(group) {}
   Device& device() { return backend_->device(); }
-  Status AllocateKvCache(int32_t num_blocks);
+  // INTERNAL: this rank would number blocks otherwise than the step's tables do.
+  Status AllocateKvCache(int32_t num_blocks, int64_t numbers_per_block);
   Status Change(WeightsChange change);
   Status RunStep(const RankGroup::Record& step);
   // The same with a device: what the record has is copied, and it may be released.
@@ -58,10 +61,11 @@ class RankRunner {
   std::unique_ptr<Backend> backend_;
   std::unique_ptr<KvCache> kv_cache_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<AttentionPlan> plan_;
+  GroupPlans plans_;
   StepInputs inputs_;                                       // of a device
   std::map<int64_t, std::unique_ptr<CapturedOps>> graphs_;  // by number of requests
   KvCacheSpec kv_spec_;
+  std::vector<KvPlace> kv_places_;  // of several groups of layers
   int64_t max_logits_rows_;
   RankGroup* group_;
   RankAdapters* adapters_ = nullptr;

@@ -302,8 +302,8 @@ TEST_CASE("ranks: a smaller model that drafts changes no token") {
 
 TEST_CASE("ranks: a pipeline of as many stages as layers") {
   EngineDriverOptions options;
-  CheckSplits(options, {kThreeStages}, {"llama_plain"});
-  CheckSplits(options, {kFourStages}, {"gemma2"});
+  CheckSplits(options, {kThreeStages}, {"llama_plain", "lfm2"});
+  CheckSplits(options, {kFourStages}, {"gemma2", "gemma3_text", "gpt_oss_mxfp4", "qwen3_5_text"});
 }
 
 }  // namespace

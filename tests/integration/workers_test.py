@@ -40,6 +40,23 @@ class Responses(unittest.TestCase):
     def test_tensor_parallel(self):
         self.check("--tensor-parallel-size", "2")
 
+    # With random weights. Of two stages one has the layers that keep all and the other those that keep recent tokens.
+    def test_groups_of_layers(self):
+        states = {"architectures": ["Qwen3_5ForCausalLM"], "linear_num_key_heads": 2, "linear_num_value_heads": 4,
+                  "linear_key_head_dim": 32, "linear_value_head_dim": 32,
+                  "layer_types": ["linear_attention"] * 2 + ["full_attention"] * 2}
+        windows = {"architectures": ["Olmo3ForCausalLM"], "use_sliding_window": True, "sliding_window": 24,
+                   "layer_types": ["sliding_attention"] * 2 + ["full_attention"] * 2}
+        for config in (states, windows):
+            overrides = json.dumps({**config, "num_hidden_layers": 4})
+            flags = (*ONE_THREAD, "--load-format", "dummy", "--hf-overrides", overrides)
+            with Pair(*flags) as whole:
+                wanted = [choices(whole, body) for body in bodies()]
+            for split_flags in (("-tp", "2"), ("-pp", "2")):
+                with self.subTest(config=config, flags=split_flags), Pair(*flags, *split_flags) as split:
+                    self.assertIn("blocks of 2 groups of layers", split.log)
+                    self.assertEqual([choices(split, body) for body in bodies()], wanted)
+
     def check_adapters(self, *split_flags):
         with tempfile.TemporaryDirectory(prefix="tandem-lora-") as folder:
             paths = {name: write_adapter(pathlib.Path(folder) / name, seed) for seed, name in enumerate(("a", "b"), 1)}

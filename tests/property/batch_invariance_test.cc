@@ -297,12 +297,17 @@ TEST_CASE("batch invariance: sparse attention with ranks that share layers, and 
   FAIL("there is no such case");
 }
 
+// In stages of one layer a group has layers in one stage alone.
 TEST_CASE("batch invariance: states of heads that ranks share, and in stages") {
-  constexpr int32_t kTight = kMaxModelLen / 32 + 4;
+  constexpr int32_t kTight = kTightOfGroups;
   Seen seen;
   const EngineDriverOptions delta = BaseOptions("qwen3_5_text", DType::kBf16, false);
   seen.Add(RunSeeds(delta, 1900, 2, kTight, {.tensor = 2}));
   seen.Add(RunSeeds(delta, 1910, 1, kTight, {.tensor = 2, .pipeline = 2}));
+  seen.Add(RunSeeds(delta, 1915, 1, kTight, {.pipeline = 4}));
+  EngineDriverOptions int8 = delta;
+  int8.kv_format = KvFormat::kInt8;
+  seen.Add(RunSeeds(int8, 1917, 1, kTight, {.tensor = 2}));
   seen.Add(RunSeeds(BaseOptions("lfm2", DType::kBf16, false), 1920, 2, kTight, {.tensor = 2}));
   const auto weights = MakeDummyWeights(41);
   for (const std::string_view model : kStateModels) {
@@ -381,7 +386,12 @@ TEST_CASE("batch invariance: ranks that share layers, stages of layers, and both
   constexpr int32_t kTight = kMaxModelLen / 32 + 4;
   CheckInvariance(BaseOptions("llama_plain", DType::kBf16, false), 800, 3, kTight, {.tensor = 2});
   CheckInvariance(BaseOptions("llama_plain", DType::kBf16, false), 830, 4, kTight, {.pipeline = 2});
-  CheckInvariance(BaseOptions("gemma2", DType::kBf16, false), 860, 3, kTight, {.pipeline = 4});
+  CheckInvariance(BaseOptions("gemma2", DType::kBf16, false), 860, 3, kTightOfGroups,
+                  {.pipeline = 4});
+  CheckInvariance(BaseOptions("gemma3_text", DType::kBf16, false), 870, 2, kTightOfGroups,
+                  {.tensor = 2});
+  CheckInvariance(BaseOptions("gpt_oss_mxfp4", DType::kBf16, false), 880, 2, kTightOfGroups,
+                  {.tensor = 2, .pipeline = 2});
   CheckInvariance(BaseOptions("qwen3_moe", DType::kBf16, false), 890, 2, kTight,
                   {.tensor = 2, .pipeline = 2});
 }

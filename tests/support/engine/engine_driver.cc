@@ -104,10 +104,10 @@ std::unique_ptr<ModelSource> MakeSource(const EngineDriverOptions& options,
 }
 
 // As an engine would. The cache stays as large, in smaller blocks.
-void SetGroups(const ModelConfig& config, bool is_whole, ExecutorLimits* limits) {
+void SetGroups(const ModelConfig& config, bool is_device, ExecutorLimits* limits) {
   if (config.is_bidirectional || config.is_uneven()) return;
   const LayerGroups groups = LayerGroupsOf(config);
-  if (groups.count() > 1 && !is_whole) return;
+  if (groups.count() > 1 && is_device) return;
   limits->groups = groups;
   limits->num_blocks *= groups.count();
 }
@@ -134,7 +134,7 @@ void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelCon
     auto loaded = std::make_shared<std::promise<void>>();
     is_loaded_.push_back(loaded->get_future());
     other_ranks_.emplace_back([=, options = std::move(own), file = std::move(file)]() mutable {
-      const auto group = RankGroup::Open(std::move(file), shape, rank).value();
+      const auto group = RankGroup::Open(std::move(file), rank).value();
       std::unique_ptr<Weights> opened;
       if (options.weights == nullptr) {
         opened = OpenWeights(options.model_dir, "auto", config).value();
@@ -180,10 +180,10 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                            .max_model_len = options.max_model_len,
                            .vocab_size = static_cast<int32_t>(config->vocab_size),
                            .hidden_size = static_cast<int32_t>(config->hidden_size)};
-  const bool is_whole = options.ranks.num_ranks() == 1 && options.make_backend == nullptr &&
-                        options.make_rank_backend == nullptr;
+  const bool is_device = options.make_backend != nullptr || options.make_rank_backend != nullptr;
+  const bool is_whole = options.ranks.num_ranks() == 1 && !is_device;
   if (options.gives_back_blocks && !options.speculation.has_model()) {
-    SetGroups(*config, is_whole, &runner_options.limits);
+    SetGroups(*config, is_device, &runner_options.limits);
   }
   runner_options.limits.drafts.num_speculative_tokens = options.speculation.num_speculative_tokens;
   runner_options.limits.drafts.by_batch = options.speculation.by_batch;

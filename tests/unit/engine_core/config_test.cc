@@ -262,9 +262,10 @@ TEST_CASE("engine config: why all layers share one kind of block") {
   CHECK(why().empty());
   CHECK(why({"cpu", "--speculative-config", R"({"method": "ngram", "num_speculative_tokens": 3})"})
             .empty());
+  CHECK(why({"cpu", "--tensor-parallel-size", "2"}).empty());
+  CHECK(why({"cpu", "--pipeline-parallel-size", "2"}).empty());
   CHECK_THAT(why({"cuda"}), Contains("--device cuda"));
   CHECK_THAT(why({"cpu", "--kv-offloading-size", "1"}), Contains("KV connectors"));
-  CHECK_THAT(why({"cpu", "--tensor-parallel-size", "2"}), Contains("several ranks"));
   CHECK_THAT(why({"cpu", "--disable-hybrid-kv-cache-manager"}),
              Contains("--disable-hybrid-kv-cache-manager"));
   CHECK_THAT(
@@ -293,12 +294,18 @@ TEST_CASE("engine config: layers with states are groups of their own, in blocks 
   CHECK(limits({"cpu", "--kv-cache-dtype", "int8"}).block_size == 320);
   CHECK(limits({"cpu", "--block-size", "64"}).groups == LayerGroups::OfStates(1, 3));
   CHECK(limits({"cpu", "--block-size", "64"}).block_size == 64);
-  for (const std::vector<std::string>& flags : {std::vector<std::string>{"cuda"},
-                                                {"cpu", "--tensor-parallel-size", "2"},
-                                                {"cpu", "--disable-hybrid-kv-cache-manager"}}) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"cuda"}, {"cpu", "--disable-hybrid-kv-cache-manager"}}) {
     CHECK(limits(flags).groups == LayerGroups());
     CHECK(limits(flags).block_size == 448);
   }
+  // One key-value head, which both ranks have, and half of a state.
+  model.num_kv_heads = 1;
+  CHECK(limits({"cpu"}).block_size == 320);
+  CHECK(limits({"cpu", "--tensor-parallel-size", "2"}).groups == LayerGroups::OfStates(1, 3));
+  CHECK(limits({"cpu", "--tensor-parallel-size", "2"}).block_size == 160);
+  CHECK(limits({"cpu", "--pipeline-parallel-size", "2"}).block_size == 320);
+  model.num_kv_heads = 2;
   model.recurrent.layers.assign(4, true);
   CHECK(limits({"cuda"}).groups == LayerGroups::OfStates(0, 1));
   CHECK(limits({"cuda"}).block_size == 256);

@@ -142,6 +142,57 @@ TEST_CASE("model sizes: layers of equal place in their groups share a layer of t
   for (const KvPlace& place : places) CHECK(taken.emplace(place.layer, place.group).second);
 }
 
+TEST_CASE("model sizes: each stage spreads its own layers over all groups") {
+  const ModelConfig model = Qwen3Next80b();
+  const LayerGroups groups = LayerGroupsOf(model);
+  const auto layers_of_cache = [](const ModelConfig& of, RankShare stage) {
+    return KvSpecOf(of, 32, 10, KvFormat::kCompute, {stage, {}}, LayerGroupsOf(of)).num_layers;
+  };
+  CHECK(layers_of_cache(model, {0, 2}) == 6);  // of 12, as half of the layers are there
+  const std::vector<KvPlace> places = KvPlacesOf(model, {1, 2});
+  REQUIRE(places.size() == 24);
+  CHECK((places[0].layer == 0 && places[0].group == 1));    // layer 24
+  CHECK((places[22].layer == 5 && places[22].group == 3));  // layer 46
+  CHECK((places[23].layer == 5 && places[23].group == 0));  // layer 47
+  for (int size = 1; size <= 48; ++size) {
+    int num_layers = 0;
+    for (int rank = 0; rank < size; ++rank) {
+      CAPTURE(size, rank);
+      const RankShare stage = {rank, size};
+      const Slice slice = LayersOf(48, stage);
+      const KvCacheSpec spec = KvSpecOf(model, 32, 10, KvFormat::kCompute, {stage, {}}, groups);
+      CHECK((spec.has_states_in_place && spec.layers.empty()));
+      const std::vector<KvPlace> of_stage = KvPlacesOf(model, stage);
+      REQUIRE(static_cast<int64_t>(of_stage.size()) == slice.count);
+      std::set<std::pair<int, int>> taken;
+      for (size_t i = 0; i < of_stage.size(); ++i) {
+        const KvPlace& place = of_stage[i];
+        CHECK(taken.emplace(place.layer, place.group).second);
+        CHECK((place.layer < spec.num_layers && place.group < groups.count()));
+        const bool has_state = model.recurrent.HasState(slice.begin + static_cast<int64_t>(i));
+        CHECK(groups.IsLocal(place.group) == has_state);
+      }
+      num_layers += static_cast<int>(of_stage.size());
+    }
+    CHECK(num_layers == 48);
+  }
+  // The second stage of 52 has a layer that keeps nothing.
+  CHECK(layers_of_cache(NemotronHOf8b(), {1, 52}) == 1);
+  CHECK(layers_of_cache(Gemma3Of4b(), {0, 2}) == 3);  // 2 and 15 layers for 1 and 6 groups
+}
+
+TEST_CASE("model sizes: blocks fit the part of a state that a rank has") {
+  const auto tokens = [](const ModelConfig& model, int num_shares) {
+    return DefaultBlockSize(model, DType::kBf16, KvFormat::kCompute, false, LayerGroupsOf(model),
+                            {.rank = 0, .size = num_shares});
+  };
+  // Two key-value heads: four ranks have one each, and a quarter of a state.
+  ModelConfig model = Qwen3Next80b();
+  model.num_heads = 16;
+  CHECK(tokens(model, 2) == 1088);
+  CHECK(tokens(model, 4) == 544);
+}
+
 TEST_CASE("model sizes: layers that use another's choice of keys keep no key of an index") {
   ModelConfig model;
   model.num_layers = 4;
