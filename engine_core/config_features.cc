@@ -308,13 +308,15 @@ namespace {
 
 // Several groups of layers would be those of the model.
 std::string WhyOneGroup(const EngineConfig& config, const ModelConfig& model,
-                        const EngineSetup& setup) {
+                        const LayerGroups& groups, const EngineSetup& setup) {
   if (config.disable_hybrid_kv_cache_manager) return "--disable-hybrid-kv-cache-manager";
   const auto not_built = [](const std::string& what) {
     return "groups of layers are not built for " + what;
   };
   if (model.is_uneven()) return not_built("layers whose heads differ");
-  if (setup.device == "cuda") return not_built("--device cuda");
+  // A captured step copies tables of all groups, as wide as for the longest request: much in short
+  // blocks. Blocks of states are long.
+  if (setup.device == "cuda" && !groups.has_states) return not_built("windows with --device cuda");
   if (setup.kv_transfer.connector != KvTransferConfig::Connector::kNone) {
     return not_built("KV connectors");
   }
@@ -332,7 +334,7 @@ void SetLayerGroups(const EngineConfig& config, const ModelConfig& model, Engine
   if (setup->runner.speculation.has_model()) {
     setup->why_one_group = "a drafter with a model may see more, and take in tokens later";
   } else if (groups.num_full > 0) {
-    setup->why_one_group = WhyOneGroup(config, model, *setup);
+    setup->why_one_group = WhyOneGroup(config, model, groups, *setup);
     if (groups.count() > kMostGroups) setup->why_one_group = "there would be too many groups";
   }
   if (setup->why_one_group.empty()) limits.groups = groups;

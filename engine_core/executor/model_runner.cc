@@ -48,7 +48,8 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
   CHECK_LE(limits_.max_steps_in_flight, kMaxStepsInFlight);
   CHECK(reads_ring_ || !runs_late_) << "pipelines are not built for devices";
   CHECK(limits_.groups.count() == 1 ||
-        (backend_->device().memory_is_host() && !options.speculation.has_model()))
+        ((backend_->device().memory_is_host() || limits_.groups.has_states) &&
+         !options.speculation.has_model()))
       << "groups of layers are not built for these";
   CHECK(!runs_late_ || limits_.hidden_size == 0) << "embeddings are not built for pipelines";
   CHECK(!runs_late_ || options.speculation.method != DraftMethod::kEagle3)
@@ -467,13 +468,19 @@ void ModelRunner::TakeIn(const SchedulerOutput& step) {
   if (drafts_) drafts_->Place(step);
 }
 
+int64_t ModelRunner::TableColumns(const StepLayout& layout, StepMode mode) const {
+  const bool is_captured = mode == StepMode::kCapture || mode == StepMode::kReplay;
+  const bool is_fixed = is_captured && limits_.groups.count() > 1;
+  return is_fixed ? batch_.max_blocks_per_request() : layout.max_blocks;
+}
+
 void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
   const StepLayout& layout = step->layout;
   inputs_.Begin({.num_tokens = layout.num_tokens(),
                  .num_requests = layout.num_requests(),
                  .num_logits_rows = layout.num_logits_rows(),
                  .attention_work = plans_.WorkSize(layout.num_tokens(), layout.num_requests()),
-                 .table_columns = layout.max_blocks,
+                 .table_columns = TableColumns(layout, mode),
                  .num_groups = limits_.groups.count(),
                  .has_adapters = layout.is_adapted});
   inputs_.Fill(layout, batch_, kv_cache_->numbers_per_block());

@@ -145,7 +145,9 @@ class ModelRunner final : public Executor {
   void TakeIn(const SchedulerOutput& step);
   // Those that come from the host, of embeddings and images.
   void FillRows(const StepLayout& layout);
-  // Inputs and attention plan, on their way before the next ops. mode: of the other ranks.
+  // Of the block tables. Ops that were captured find those of all groups where they were then.
+  int64_t TableColumns(const StepLayout& layout, StepMode mode) const;
+  // Inputs and attention plans, on their way before the next ops. mode: of the other ranks.
   void SendInputs(StepInFlight* step, StepMode mode);
   // A step of padding alone. is_adapted: with the ops for adapters.
   void SendPadding(int64_t num_tokens, int64_t tokens_per_request, bool is_adapted,

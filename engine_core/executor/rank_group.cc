@@ -25,7 +25,7 @@ constexpr int64_t kAlign = 64;
 int64_t Aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // A record: this, query_start [R + 1], context_len [R], num_drafts [R or 0], the numbers of the
-// adapters, and those of StepInputs.
+// adapters, and StepInputs::numbers.
 struct alignas(64) RecordHeader {
   int64_t step = 0;
   WeightsChange weights = WeightsChange::kNone;
@@ -52,9 +52,14 @@ int64_t AdaptersBegin(const StepShape& shape) {
 int64_t NumbersBegin(const StepShape& shape, int64_t num_adapters) {
   return AdaptersBegin(shape) + AdaptersBytes(num_adapters);
 }
+// Of the step's numbers those that a record has.
+StepShape WithoutWork(StepShape shape) {
+  shape.attention_work = 0;
+  return shape;
+}
 int64_t RecordBytes(const StepShape& shape, int64_t num_adapters) {
   return NumbersBegin(shape, num_adapters) +
-         StepInputs::NumNumbers(shape) * int64_t{sizeof(int32_t)};
+         StepInputs::NumNumbers(WithoutWork(shape)) * int64_t{sizeof(int32_t)};
 }
 
 }  // namespace
@@ -145,6 +150,8 @@ RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const 
                                .has_drafts = !layout.num_drafts.empty(),
                                .shape = inputs.shape()};
   lines_[rank_].step.store(header.step, std::memory_order_relaxed);
+  const int64_t num_bytes = RecordBytes(header.shape, num_adapters);
+  CHECK_LE(num_bytes, shape_.max_record_bytes);
   std::byte* to = ring_->BeginWrite().data();
   if (to == nullptr) return {header.step, inputs.host()};  // abandoned
   std::memcpy(to, &header, sizeof header);
@@ -156,8 +163,8 @@ RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const 
   for (const auto& adapter : layout.adapters) *adapters++ = adapter->number();
   auto* numbers = reinterpret_cast<int32_t*>(to + NumbersBegin(header.shape, num_adapters));
   std::ranges::copy(inputs.numbers(), numbers);
-  ring_->EndWrite(RecordBytes(header.shape, num_adapters));
-  return {header.step, StepInputs::ViewsOf(header.shape, numbers)};
+  ring_->EndWrite(num_bytes);
+  return {header.step, StepInputs::ViewsOf(WithoutWork(header.shape), numbers)};
 }
 
 void RankGroup::PublishChange(WeightsChange weights, int32_t num_blocks,
@@ -239,8 +246,9 @@ std::optional<RankGroup::Record> RankGroup::Read() {
   // Views have no const; nothing writes here but the output rank.
   auto* numbers = reinterpret_cast<int32_t*>(
       const_cast<std::byte*>(bytes.data() + NumbersBegin(header.shape, header.num_adapters)));
-  record.inputs = StepInputs::ViewsOf(header.shape, numbers);
-  record.numbers = {numbers, static_cast<size_t>(StepInputs::NumNumbers(header.shape))};
+  const StepShape shape = WithoutWork(header.shape);
+  record.inputs = StepInputs::ViewsOf(shape, numbers);
+  record.numbers = {numbers, static_cast<size_t>(StepInputs::NumNumbers(shape))};
   return record;
 }
 

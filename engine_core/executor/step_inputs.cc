@@ -27,13 +27,13 @@ class Cutter {
 
 StepInputs::Views CutViews(const StepShape& shape, Cutter* cutter) {
   StepInputs::Views views;
+  views.attention_work = cutter->Cut({shape.num_groups * shape.attention_work});
   views.token_ids = cutter->Cut({shape.num_tokens});
   views.positions = cutter->Cut({shape.num_tokens});
   views.slots = cutter->Cut({shape.num_groups * shape.num_tokens});
   if (shape.has_adapters) views.adapters = cutter->Cut({shape.num_tokens});
   views.logits_rows = cutter->Cut({shape.num_logits_rows});
   views.sampling_rows = cutter->Cut({shape.num_logits_rows, kSamplingRowWidth});
-  views.attention_work = cutter->Cut({shape.attention_work});
   views.block_table = cutter->Cut({shape.num_groups * shape.num_requests, shape.table_columns});
   return views;
 }
@@ -52,8 +52,7 @@ StepInputs::Views StepInputs::ViewsOf(const StepShape& shape, int32_t* numbers) 
 }
 
 std::span<const int32_t> StepInputs::numbers() const {
-  const Tensor& host = staging_.view().empty() ? numbers_.view() : staging_.view();
-  return {host.Data<int32_t>(), static_cast<size_t>(size_)};
+  return {host_views_.token_ids.Data<int32_t>(), static_cast<size_t>(size_ - work_size_)};
 }
 
 StatusOr<StepInputs> StepInputs::Create(Device* device, const StepShape& most) {
@@ -72,6 +71,7 @@ void StepInputs::Begin(const StepShape& shape) {
   Cutter numbers(numbers_.view().Data<int32_t>());
   device_views_ = host_views_ = CutViews(shape, &numbers);
   size_ = numbers.end();
+  work_size_ = host_views_.token_ids.Data<int32_t>() - numbers_.view().Data<int32_t>();
   CHECK_LE(size_, numbers_.view().rows());
   if (staging_.view().empty()) return;
   Cutter staging(staging_.view().Data<int32_t>());
@@ -134,9 +134,8 @@ void StepInputs::FillTables(const StepLayout& layout, const InputBatch& batch, i
 }
 
 void StepInputs::Take(std::span<const int32_t> numbers) {
-  CHECK_EQ(static_cast<int64_t>(numbers.size()), size_);
-  const Tensor& host = staging_.view().empty() ? numbers_.view() : staging_.view();
-  std::ranges::copy(numbers, host.Data<int32_t>());
+  CHECK_EQ(static_cast<int64_t>(numbers.size()), size_ - work_size_);
+  std::ranges::copy(numbers, host_views_.token_ids.Data<int32_t>());
 }
 
 void StepInputs::FillAdapters(const StepLayout& layout) {
@@ -152,9 +151,10 @@ void FillPlan(const StepLengths& lengths, const StepInputs& inputs, AttentionPla
               int64_t group) {
   const StepInputs::Views &host = inputs.host(), &device = inputs.device();
   AttentionBatch attention = AttentionBatchOf(device, lengths, group);
-  if (host.attention_work.rows() > 0) {
-    attention.host_work = host.attention_work;
-    attention.work = device.attention_work;
+  const int64_t work = inputs.shape().attention_work;
+  if (work > 0) {
+    attention.host_work = host.attention_work.Rows(group * work, work);
+    attention.work = device.attention_work.Rows(group * work, work);
   }
   const AttentionBatch copies = AttentionBatchOf(host, lengths, group);
   attention.host_slot_mapping = copies.slot_mapping;

@@ -3,7 +3,8 @@
 // All numbers (i32) that a step sends to the device, in one block of memory that the host fills and
 // one copy sends. The shape of the step decides where each part starts, so that ops which were
 // captured for a shape find their numbers whenever a step has that shape again. The block table
-// comes last: the width of its rows moves no other part.
+// comes last: the width of its rows moves no other part, but the tables of groups after the first.
+// What the plans write for themselves comes first, as no other rank needs it.
 // Thread: engine loop. Owns: the block, twice where the device has memory of its own.
 // Failure: memory, in Create.
 
@@ -21,7 +22,7 @@ struct StepShape {
   int64_t num_tokens = 0;
   int64_t num_requests = 0;
   int64_t num_logits_rows = 0;
-  int64_t attention_work = 0;  // AttentionPlan::WorkSize
+  int64_t attention_work = 0;  // AttentionPlan::WorkSize, for each group
   int64_t table_columns = 0;   // blocks of the request with the longest block table
   int64_t num_groups = 1;      // of layers
   bool has_adapters = false;   // some token has one
@@ -34,13 +35,13 @@ class StepInputs {
   static StatusOr<StepInputs> Create(Device* device, const StepShape& most);
 
   struct Views {
+    Tensor attention_work;  // [groups * attention_work], group after group
     Tensor token_ids;       // [T]
     Tensor positions;       // [T]
     Tensor slots;           // [groups * T], group after group
     Tensor adapters;        // [T], AdapterRows::slots; empty without has_adapters
     Tensor logits_rows;     // [L]
     Tensor sampling_rows;   // [L, kSamplingRowWidth], SamplingRows
-    Tensor attention_work;  // [.]
     Tensor block_table;     // [groups * R, table_columns], group after group
   };
   // The numbers of a step of this shape, and the parts that they are cut into.
@@ -55,11 +56,12 @@ class StepInputs {
   // Writes a layout of the shape that Begin was given: all parts but attention_work
   // (PlanAttention's) and sampling_rows (StepSampler's). numbers_per_block: KvCache's.
   void Fill(const StepLayout& layout, const InputBatch& batch, int64_t numbers_per_block = 1);
-  // Writes what numbers() returned at another rank, for the same shape.
+  // Writes what numbers() returned at another rank, for a shape that differs in attention_work at
+  // most.
   void Take(std::span<const int32_t> numbers);
   // Starts the copy; it is done before the next ops.
   void Send();
-  // All numbers of the step, on the host.
+  // All numbers of the step but attention_work, on the host.
   std::span<const int32_t> numbers() const;
 
  private:
@@ -73,12 +75,13 @@ class StepInputs {
   OwnedTensor staging_;  // empty: numbers_ are in the host's memory
   StepShape shape_;
   Views host_views_, device_views_;
-  int64_t size_ = 0;  // of this step
-  int64_t sent_ = 0;  // mark
+  int64_t size_ = 0;       // of this step
+  int64_t work_size_ = 0;  // of it, attention_work's
+  int64_t sent_ = 0;       // mark
 };
 
 // Describes the step to the attention plan of a group's layers, after StepInputs::Fill or Take and
-// before Send. Work of the plan's own: of group 0 alone.
+// before Send.
 void FillPlan(const StepLengths& lengths, const StepInputs& inputs, AttentionPlan* plan,
               int64_t group = 0);
 

@@ -107,7 +107,7 @@ std::unique_ptr<ModelSource> MakeSource(const EngineDriverOptions& options,
 void SetGroups(const ModelConfig& config, bool is_device, ExecutorLimits* limits) {
   if (config.is_bidirectional || config.is_uneven()) return;
   const LayerGroups groups = LayerGroupsOf(config);
-  if (groups.count() > 1 && is_device) return;
+  if (groups.count() > 1 && is_device && !groups.has_states) return;
   limits->groups = groups;
   limits->num_blocks *= groups.count();
 }

@@ -294,11 +294,10 @@ TEST_CASE("engine config: layers with states are groups of their own, in blocks 
   CHECK(limits({"cpu", "--kv-cache-dtype", "int8"}).block_size == 320);
   CHECK(limits({"cpu", "--block-size", "64"}).groups == LayerGroups::OfStates(1, 3));
   CHECK(limits({"cpu", "--block-size", "64"}).block_size == 64);
-  for (const std::vector<std::string>& flags :
-       {std::vector<std::string>{"cuda"}, {"cpu", "--disable-hybrid-kv-cache-manager"}}) {
-    CHECK(limits(flags).groups == LayerGroups());
-    CHECK(limits(flags).block_size == 448);
-  }
+  CHECK(limits({"cuda"}).groups == LayerGroups::OfStates(1, 3));
+  CHECK(limits({"cuda"}).block_size == 160);
+  CHECK(limits({"cpu", "--disable-hybrid-kv-cache-manager"}).groups == LayerGroups());
+  CHECK(limits({"cpu", "--disable-hybrid-kv-cache-manager"}).block_size == 448);
   // One key-value head, which both ranks have, and half of a state.
   model.num_kv_heads = 1;
   CHECK(limits({"cpu"}).block_size == 320);

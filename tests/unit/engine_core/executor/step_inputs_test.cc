@@ -1,5 +1,6 @@
 #include "engine_core/executor/step_inputs.h"
 
+#include <algorithm>
 #include <numeric>
 
 #include "tests/support/cuda_emulation/emulated_cuda_backend.h"
@@ -82,6 +83,37 @@ TEST_CASE(
     CHECK(before[i]->data == after[i]->data);
     CHECK(reinterpret_cast<uintptr_t>(after[i]->data) % 16 == 0);
   }
+}
+
+TEST_CASE("step inputs: another rank takes all but the plans' own numbers") {
+  const auto backend = EmulatedDevice();
+  StepInputs from = StepInputs::Create(&backend->device(), kMost).value();
+  StepInputs to = StepInputs::Create(&backend->device(), kMost).value();
+  StepShape shape = {.num_tokens = 3,
+                     .num_requests = 2,
+                     .num_logits_rows = 1,
+                     .attention_work = 7,
+                     .table_columns = 2,
+                     .num_groups = 2};
+  from.Begin(shape);
+  to.Begin(shape);
+  int32_t value = 0;
+  for (const Tensor* part : All(from.host())) {
+    std::iota(part->Data<int32_t>(), part->Data<int32_t>() + part->NumElements(), value += 100);
+  }
+  const Tensor& own = to.host().attention_work;
+  REQUIRE(own.NumElements() == 14);
+  std::fill_n(own.Data<int32_t>(), 14, -1);
+  to.Take(from.numbers());
+  CHECK(std::count(own.Data<int32_t>(), own.Data<int32_t>() + 14, -1) == 14);
+  const auto sent = All(from.host()), taken = All(to.host());
+  for (size_t i = 0; i < sent.size(); ++i) {
+    if (taken[i] == &own) continue;
+    const auto* numbers = sent[i]->Data<int32_t>();
+    CHECK(std::equal(numbers, numbers + sent[i]->NumElements(), taken[i]->Data<int32_t>()));
+  }
+  shape.attention_work = 0;
+  CHECK(static_cast<int64_t>(from.numbers().size()) == StepInputs::NumNumbers(shape));
 }
 
 TEST_CASE("step inputs: one memory where the host's is the backend's") {
