@@ -44,8 +44,8 @@ size_t BytesOf(const wire::StructuredOutputs& outputs) {
 
 // The bytes that each engine request and its stream hold besides the prompt. A client chooses the
 // length of these lists and the number of copies.
-int64_t ChildBytes(const GenerationRequest& request, const wire::EngineCoreRequest& model,
-                   const wire::SamplingParams& sampling) {
+int64_t ChildBytes(const GenerationRequest& request, const wire::EngineCoreRequest& model) {
+  const wire::SamplingParams& sampling = model.sampling_params;
   constexpr size_t kStopStringCost = 10;  // the text twice, and a table of 8 bytes each
   size_t bytes = sizeof model + model.reasoning_parser_kwargs.packed.size();
   for (const std::string& stop : request.stop) bytes += stop.size() * kStopStringCost;
@@ -207,8 +207,7 @@ StatusOr<int64_t> InputProcessor::ResolveMaxTokens(const MaxTokens& max_tokens, 
 // The engine sees reasoning in tokens only, and gets their marks where they matter to it.
 Status InputProcessor::SetReasoning(const GenerationRequest& request,
                                     const ChatConstraint& constraint,
-                                    wire::EngineCoreRequest* model,
-                                    wire::SamplingParams* sampling) const {
+                                    wire::EngineCoreRequest* model) const {
   const int64_t budget = request.thinking_token_budget.value_or(-1);
   if (budget >= 0) {
     if (!reasoning_.allows_budget()) {
@@ -217,11 +216,11 @@ Status InputProcessor::SetReasoning(const GenerationRequest& request,
                     "--reasoning-config, or a --reasoning-parser whose reasoning has a marker at "
                     "its begin and its end.");
     }
-    sampling->thinking_token_budget =
+    model->sampling_params.thinking_token_budget =
         static_cast<int32_t>(std::min<int64_t>(budget, std::numeric_limits<int32_t>::max()));
     model->own.reasoning = reasoning_.marks;
   }
-  if (!sampling->structured_outputs || !constraint.reasoning_ended) return OkStatus();
+  if (!model->sampling_params.structured_outputs || !constraint.reasoning_ended) return OkStatus();
   model->reasoning_ended = constraint.reasoning_ended;
   if (*model->reasoning_ended) return OkStatus();
   model->own.reasoning = reasoning_.marks;
@@ -361,10 +360,10 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
   if (request.length_penalty && !result.beams) {
     result.warning = "length_penalty has no effect without use_beam_search";
   }
-  RETURN_IF_ERROR(SetReasoning(request, chat.constraint, &model, &model.sampling_params));
+  RETURN_IF_ERROR(SetReasoning(request, chat.constraint, &model));
 
   const int64_t num_copies = result.beams ? 1 : request.n;
-  const int64_t child_bytes = ChildBytes(request, model, model.sampling_params);
+  const int64_t child_bytes = ChildBytes(request, model);
   int64_t num_bytes = 0;
   int64_t num_image_bytes = 0;
   result.n = request.n;

@@ -168,7 +168,7 @@ class InputProcessor {
   // Refuses text that cannot fit before it costs a tokenization.
   Status CheckTextBytes(size_t num_bytes, int64_t max_model_len) const;
   Status SetReasoning(const GenerationRequest& request, const ChatConstraint& constraint,
-                      wire::EngineCoreRequest* model, wire::SamplingParams* sampling) const;
+                      wire::EngineCoreRequest* model) const;
   StatusOr<std::optional<BeamOptions>> MakeBeams(const GenerationRequest& request,
                                                  std::optional<int64_t> logprobs,
                                                  wire::SamplingParams* sampling) const;
