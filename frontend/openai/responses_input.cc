@@ -22,14 +22,29 @@ std::string FunctionName(const std::string& name_space, const std::string& name)
 
 // ---- Items → messages ----
 
-// The texts of parts, one after the other; parts without a text are skipped.
-std::string JoinTexts(const Json& parts) {
+// The text of a part; null: it has none.
+const std::string* TextOfPart(const Json& part) {
+  if (!part.is_object()) return part.get_ptr<const std::string*>();
+  const std::string* text = FindText(part, "text");
+  return text != nullptr ? text : FindText(part, "refusal");
+}
+
+// What a model wrote, a text or parts, one after the other; as in chats a part whose text is null
+// is left out. INVALID_ARGUMENT: a part is no text, such as an image.
+StatusOr<std::string> JoinTexts(const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  if (!content.is_array()) return WrongType("content ", "a string or a list of parts", content);
   std::string joined;
-  for (const Json& part : parts) {
-    if (!part.is_object()) continue;
-    const std::string* text = FindText(part, "text");
-    if (text == nullptr) text = FindText(part, "refusal");
-    if (text != nullptr) joined += *text;
+  for (const Json& part : content) {
+    if (const std::string* text = TextOfPart(part)) {
+      joined += *text;
+    } else if (!part.is_object() || !part.contains("text") || !part["text"].is_null()) {
+      const std::string* type = part.is_object() ? FindText(part, "type") : nullptr;
+      constexpr size_t kMaxShownBytes = 64;
+      return RefuseByName("input", "An assistant's content has texts alone, got a part of type " +
+                                       DumpJson(type == nullptr ? std::string(JsonTypeName(part))
+                                                                : type->substr(0, kMaxShownBytes)));
+    }
   }
   return joined;
 }
@@ -95,10 +110,11 @@ class MessageBuilder {
       const bool goes_on = in_turn_ && !messages_->back().contains("content") &&
                            !messages_->back().contains("tool_calls");
       if (!goes_on) in_turn_ = false;
-      const bool is_list = content != nullptr && content->is_array();
-      Assistant()["content"] = content == nullptr ? Json("")
-                               : is_list          ? Json(JoinTexts(*content))
-                                                  : *content;
+      std::string text;
+      if (content != nullptr) {
+        ASSIGN_OR_RETURN(text, JoinTexts(*content));
+      }
+      Assistant()["content"] = std::move(text);
       const std::string* status = FindText(item, "status");
       is_partial_ = status != nullptr && (*status == "in_progress" || *status == "incomplete");
       return OkStatus();
@@ -119,7 +135,8 @@ class MessageBuilder {
     std::string text;
     for (const char* key : {"content", "summary"}) {
       const Json* parts = Find(item, key);
-      if (text.empty() && parts != nullptr && parts->is_array()) text = JoinTexts(*parts);
+      if (!text.empty() || parts == nullptr) continue;
+      ASSIGN_OR_RETURN(text, JoinTexts(*parts));
     }
     const bool only_reasoning = in_turn_ && !messages_->back().contains("content") &&
                                 !messages_->back().contains("tool_calls");
