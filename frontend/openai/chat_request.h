@@ -23,6 +23,7 @@ struct ChatRequest : GenerationRequest {
   std::optional<int64_t> max_completion_tokens;
   bool logprobs = false;
   int64_t top_logprobs = 0;
+  bool logprobs_of_content = false;  // no field: reasoning and calls have none in responses
 
   JsonDocument tools;        // array or null
   JsonDocument tool_choice;  // null, a string or {"type": "function", …}

@@ -446,6 +446,7 @@ StatusOr<ChatOfResponses> ToChatRequest(ResponsesRequest& request, const JsonDoc
   chat.max_completion_tokens = request.max_output_tokens;
   if (request.truncation == "auto") chat.truncate_prompt_tokens = -1;
   chat.logprobs = request.shows_logprobs();
+  chat.logprobs_of_content = chat.logprobs;
   if (chat.logprobs) chat.top_logprobs = request.top_logprobs.value_or(0);
   chat.include_reasoning = request.include_reasoning;
   RETURN_IF_ERROR(SetReasoning(request.reasoning, &chat));

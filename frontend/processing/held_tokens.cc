@@ -21,14 +21,15 @@ void MoveFirst(size_t count, std::vector<T>* from, std::vector<T>* to) {
 }  // namespace
 
 // The token whose text is both, the end of reasoning and what follows it, is shown.
-void HeldTokens::Decide(bool is_reasoning, bool has_parts, MessageDelta* delta) {
-  if (is_reasoning) Drop(has_parts && num_parsed > 0 ? num_parsed - 1 : num_parsed);
-  if (has_parts) Show(num_parsed, delta);
+void HeldTokens::Decide(bool is_hidden, bool is_shown, MessageDelta* delta) {
+  if (is_hidden) Drop(is_shown && num_parsed > 0 ? num_parsed - 1 : num_parsed);
+  if (is_shown) Show(num_parsed, delta);
+  if (is_hidden || is_shown) last_is_hidden = !is_shown;
 }
 
-void HeldTokens::DecideRest(bool is_reasoning, MessageDelta* delta) {
-  num_parsed = token_ids.size();
-  if (is_reasoning) Drop(num_parsed);
+void HeldTokens::DecideRest(bool is_hidden, MessageDelta* delta) {
+  num_parsed = std::max(token_ids.size(), logprobs.size());
+  if (is_hidden) Drop(num_parsed);
   Show(num_parsed, delta);
 }
 

@@ -1,7 +1,8 @@
 #pragma once
 
-// Tokens of a choice whose reasoning is not shown, until the parser has decided what their text is:
-// those of reasoning and of its markers are dropped, the others go into the delta.
+// Tokens of a choice that does not show all of them, until the parser has decided what their text
+// is: those of reasoning, where that is hidden, and of its markers are dropped, the others go into
+// the delta; likewise logprobs where those of content alone are shown.
 // Thread: the shard that owns the stream.
 
 #include <cstddef>
@@ -13,15 +14,16 @@
 namespace tandem {
 
 struct HeldTokens {
-  std::vector<TokenId> token_ids;
-  std::vector<PositionLogprobs> logprobs;  // one for each of token_ids, or none
+  std::vector<TokenId> token_ids;          // or none
+  std::vector<PositionLogprobs> logprobs;  // of the same tokens, or none
   size_t num_parsed = 0;                   // of them, those whose text the parser has
+  bool last_is_hidden = false;             // as decided
 
-  // The parser has been given text. is_reasoning: some of it is reasoning, or ended one; has_parts:
-  // some of it is content or a call, and neither: it is undecided yet.
-  void Decide(bool is_reasoning, bool has_parts, MessageDelta* delta);
+  // The parser has been given text. is_hidden: some of it is not shown, or ended what is not;
+  // is_shown: some is; neither: it is undecided yet.
+  void Decide(bool is_hidden, bool is_shown, MessageDelta* delta);
   // The text has ended.
-  void DecideRest(bool is_reasoning, MessageDelta* delta);
+  void DecideRest(bool is_hidden, MessageDelta* delta);
 
  private:
   void Drop(size_t count);

@@ -114,6 +114,7 @@ StatusOr<std::shared_ptr<MessagePlan>> PlanMessage(const ParserConfig& config,
   auto plan = std::make_shared<MessagePlan>();
   if (!request.tools.is_null()) plan->tools = ToolSet(*request.tools);
   plan->include_reasoning = request.include_reasoning;
+  plan->logprobs_of_content = request.logprobs_of_content;
   MessageFormat& format = plan->format;
   format.choice = choice;
   if (choice == Choice::kNamed) {

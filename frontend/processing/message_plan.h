@@ -43,6 +43,7 @@ struct MessagePlan {
   MessageFormat format;  // its tools are those below
   ToolSet tools;
   bool include_reasoning = true;
+  bool logprobs_of_content = false;  // those of other tokens are dropped
   CallIdForm ids = CallIdForm::kRandom;
   bool shows_special_tokens = false;  // the parser reads them in the text
 

@@ -72,7 +72,7 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output,
   CHECK(!finished()) << output.request_id;
   if (delta_.ready) delta_.Clear();
   std::vector<TokenId>& token_ids = hides_reasoning() ? held_.token_ids : delta_.token_ids;
-  std::vector<PositionLogprobs>& logprobs = hides_reasoning() ? held_.logprobs : delta_.logprobs;
+  std::vector<PositionLogprobs>& logprobs = holds_logprobs() ? held_.logprobs : delta_.logprobs;
   // Mostly one id, which push_back adds inline.
   for (const TokenId id : output.new_token_ids) token_ids.push_back(id);
   if (output.new_logprobs) {
@@ -157,7 +157,7 @@ void OutputProcessor::Finish(const wire::EngineCoreOutput& output) {
 void OutputProcessor::ParseToken() {
   const bool was_reasoning = parser_->in_reasoning();
   const bool is_marker = parser_->is_marker(piece_);
-  if (hides_reasoning()) ++held_.num_parsed;
+  if (holds_logprobs()) ++held_.num_parsed;
   ParseRaw();
   if (was_reasoning && parser_->in_reasoning() && !is_marker) ++num_reasoning_tokens_;
 }
@@ -167,9 +167,12 @@ void OutputProcessor::ParseRaw() {
   const bool was_reasoning = parser_->in_reasoning();
   ParsedDelta parsed = parser_->Feed(raw_);
   raw_.clear();
-  if (hides_reasoning()) {
+  if (holds_logprobs()) {
     const bool is_reasoning = was_reasoning || parser_->in_reasoning() || !parsed.reasoning.empty();
-    held_.Decide(is_reasoning, !parsed.content.empty() || !parsed.tool_calls.empty(), &delta_);
+    const bool has_calls = !parsed.tool_calls.empty();
+    const bool hides_calls = options_.message->logprobs_of_content;
+    held_.Decide(is_reasoning || (has_calls && hides_calls),
+                 !parsed.content.empty() || (has_calls && !hides_calls), &delta_);
   }
   AddParsed(std::move(parsed));
 }
@@ -202,8 +205,13 @@ void OutputProcessor::AddCall(ToolCallDelta& call) {
 void OutputProcessor::EndMessage() {
   ParseRaw();
   const bool in_reasoning = parser_->in_reasoning();
-  AddParsed(parser_->End());
-  if (hides_reasoning()) held_.DecideRest(in_reasoning, &delta_);
+  ParsedDelta rest = parser_->End();
+  if (holds_logprobs()) {
+    const bool follows_call =
+        options_.message->logprobs_of_content && held_.last_is_hidden && rest.content.empty();
+    held_.DecideRest(in_reasoning || follows_call, &delta_);
+  }
+  AddParsed(std::move(rest));
   const bool stopped = delta_.finish_reason == FinishReason::kStop;
   const bool named = options_.message->format.choice == MessageFormat::Choice::kNamed;
   if (stopped && num_begun_calls_ > 0 && !named) delta_.finish_reason = FinishReason::kToolCalls;

@@ -2,7 +2,8 @@
 
 // One engine request's outputs → what its choice shows next: text (whole characters, stop strings
 // held back), token ids, logprobs, the finish reason. Of reasoning that the request does not
-// include nothing is shown; its tokens count.
+// include nothing is shown; its tokens count. What each token is depends on the tokens alone, not
+// on how they are cut into outputs and deltas.
 // Thread: the shard that owns the stream. Borrows the tokenizer, which must outlive it. The delta
 // is reused: it is valid until the next call. Cannot fail. The steady state allocates nothing.
 
@@ -63,6 +64,9 @@ class OutputProcessor {
   bool Show(std::string_view text, bool may_stop);
   void Finish(const wire::EngineCoreOutput& output);
   bool hides_reasoning() const { return parser_ && !options_.message->include_reasoning; }
+  bool holds_logprobs() const {
+    return hides_reasoning() || (parser_ && options_.message->logprobs_of_content);
+  }
   // After each token's text: puts what the parser makes of raw_ into the delta.
   void ParseToken();
   void ParseRaw();
@@ -78,7 +82,7 @@ class OutputProcessor {
   std::string piece_;                      // one token's text
   std::unique_ptr<MessageParser> parser_;  // null: text is content
   std::string raw_;                        // text that the parser has not seen
-  HeldTokens held_;                        // where reasoning is hidden
+  HeldTokens held_;                        // where not all are shown
   int64_t num_reasoning_tokens_ = 0;
   int num_begun_calls_ = 0;
   int64_t num_output_tokens_ = 0;

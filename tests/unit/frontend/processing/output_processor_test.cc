@@ -219,6 +219,20 @@ TEST_CASE("OutputProcessor hides reasoning that the request does not include") {
   CHECK(sum.content == "shown");
 }
 
+wire::EngineCoreOutput WithLogprobs(std::vector<TokenId> ids) {
+  wire::EngineCoreOutput output = Output(std::move(ids));
+  wire::LogprobsRows rows;
+  rows.num_columns = 1;
+  for (const TokenId id : output.new_token_ids) {
+    ++rows.num_rows;
+    rows.token_ids.push_back(id);
+    rows.logprobs.push_back(-1);
+    rows.ranks.push_back(1);
+  }
+  output.new_logprobs = rows;
+  return output;
+}
+
 // Feeds `text` in steps of `step` tokens with logprobs; the shown tokens of all deltas, as text.
 std::string ShownTokens(const MessageFormat& format, std::string_view text, size_t step,
                         int64_t interval, std::vector<std::string> stop = {}) {
@@ -234,17 +248,8 @@ std::string ShownTokens(const MessageFormat& format, std::string_view text, size
   std::string shown;
   for (size_t i = 0; i < ids.size() && !processor.finished(); i += step) {
     const size_t end = std::min(i + step, ids.size());
-    wire::EngineCoreOutput output = Output(
+    wire::EngineCoreOutput output = WithLogprobs(
         {ids.begin() + static_cast<ptrdiff_t>(i), ids.begin() + static_cast<ptrdiff_t>(end)});
-    wire::LogprobsRows rows;
-    rows.num_columns = 1;
-    for (const TokenId id : output.new_token_ids) {
-      ++rows.num_rows;
-      rows.token_ids.push_back(id);
-      rows.logprobs.push_back(-1);
-      rows.ranks.push_back(1);
-    }
-    output.new_logprobs = rows;
     if (end == ids.size()) output.finish_reason = wire::FinishReason::kLength;
     const MessageDelta& delta = processor.Process(output);
     if (!delta.ready) continue;
@@ -289,6 +294,54 @@ TEST_CASE("OutputProcessor shows no token of hidden reasoning") {
       ShownTokens(granite, "Here is my thought process: secret Here is my response: shown", 1, 1);
   CHECK(shown.find("secret") == std::string::npos);
   CHECK(shown.ends_with(" shown"));
+}
+
+// The text of the tokens whose logprobs are shown where content alone has some.
+std::string ScoredContent(std::string_view text, size_t step, int64_t interval,
+                          bool include_reasoning = true) {
+  auto plan = std::make_shared<MessagePlan>();
+  plan->format.reasoning = FindReasoningFormat("qwen3");
+  plan->format.tool_parser = FindToolParser("hermes");
+  plan->format.tools = &plan->tools;
+  plan->include_reasoning = include_reasoning;
+  plan->logprobs_of_content = true;
+  OutputOptions options;
+  options.message = plan;
+  options.stream_interval = interval;
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  const std::vector<TokenId> ids = Ids(text);
+  std::string scored;
+  size_t num_ids = 0;
+  for (size_t i = 0; i < ids.size(); i += step) {
+    const size_t end = std::min(i + step, ids.size());
+    wire::EngineCoreOutput output = WithLogprobs(
+        {ids.begin() + static_cast<ptrdiff_t>(i), ids.begin() + static_cast<ptrdiff_t>(end)});
+    if (end == ids.size()) output.finish_reason = wire::FinishReason::kLength;
+    const MessageDelta& delta = processor.Process(output);
+    if (!delta.ready) continue;
+    for (const PositionLogprobs& position : delta.logprobs) scored += position.token.bytes;
+    num_ids += delta.token_ids.size();
+  }
+  if (include_reasoning) CHECK(num_ids == ids.size());
+  return scored;
+}
+
+TEST_CASE("OutputProcessor shows the logprobs of content alone, however it is cut") {
+  const std::string_view call =
+      "<tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>";
+  for (const size_t step : {1u, 2u, 5u, 100u}) {
+    for (const int64_t interval : {1, 2, 3, 50}) {
+      for (const bool include : {true, false}) {
+        INFO(step << " " << interval << " " << include);
+        CHECK(ScoredContent("<think>secret thing</think>shown text", step, interval, include) ==
+              "shown text");
+        CHECK(ScoredContent("<think>secret</think>a < b", step, interval, include) == "a < b");
+        CHECK(ScoredContent("only a secret", step, interval, include).empty());
+        CHECK(ScoredContent("</think>Now" + std::string(call), step, interval, include) == "Now");
+        CHECK(ScoredContent("</think>" + std::string(call), step, interval, include).empty());
+      }
+    }
+  }
 }
 
 TEST_CASE("OutputProcessor counts the tokens of reasoning that it hides") {
