@@ -13,8 +13,14 @@
 namespace tandem {
 namespace {
 
+void Cut(size_t keep, bool keeps_end, std::vector<TokenId>* ids) {
+  if (keeps_end) ids->erase(ids->begin(), ids->end() - static_cast<ptrdiff_t>(keep));
+  ids->resize(keep);
+}
+
 // As Hugging Face's tokenizers cut a pair that is too long: the longer text first, then both alike.
-void CutLongestFirst(size_t keep, std::vector<TokenId>* first, std::vector<TokenId>* second) {
+void CutLongestFirst(size_t keep, bool keeps_end, std::vector<TokenId>* first,
+                     std::vector<TokenId>* second) {
   size_t shorter = std::min(first->size(), second->size());
   size_t longer = std::max(first->size(), second->size());
   if (shorter + longer <= keep) return;
@@ -24,8 +30,8 @@ void CutLongestFirst(size_t keep, std::vector<TokenId>* first, std::vector<Token
     longer = shorter + keep % 2;
   }
   const bool first_is_longer = first->size() > second->size();
-  first->resize(first_is_longer ? longer : shorter);
-  second->resize(first_is_longer ? shorter : longer);
+  Cut(first_is_longer ? longer : shorter, keeps_end, first);
+  Cut(first_is_longer ? shorter : longer, keeps_end, second);
 }
 
 Status CheckLimit(const char* name, int64_t limit, int64_t max_model_len) {
@@ -108,7 +114,13 @@ StatusOr<InputProcessor::PoolingTokens> InputProcessor::PairTokens(const ScoreRe
         pair.prefix_ids.size() + pair.between_ids.size() + pair.suffix_ids.size();
     const int64_t wanted = *request.truncate_prompt_tokens;
     const auto most = static_cast<size_t>(wanted == -1 ? max_model_len : wanted);
-    CutLongestFirst(most > num_special ? most - num_special : 0, &first, &second);
+    if (most < num_special) {
+      return Refuse("truncate_prompt_tokens",
+                    "truncate_prompt_tokens is " + std::to_string(most) + ", but the " +
+                        std::to_string(num_special) +
+                        " special tokens around a query and a document are not cut");
+    }
+    CutLongestFirst(most - num_special, request.truncation_side == "left", &first, &second);
   }
   std::vector<TokenId>& ids = tokens.token_ids;
   const auto append = [&ids](const std::vector<TokenId>& part) {

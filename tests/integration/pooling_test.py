@@ -304,6 +304,24 @@ class Scores(unittest.TestCase):
         self.check_scores("qwen3_reranker", "--hf-overrides", json.dumps(goldens["hf_overrides"]),
                           "--chat-template", GOLDENS / "qwen3_reranker" / "score_template.jinja")
 
+    @unittest.skipUnless((GOLDENS / "bert_cross_encoder").is_dir(), "a golden of the whole set (TANDEM_GOLDENS)")
+    def test_a_pair_is_cut_and_its_special_tokens_stay(self):
+        query, document = "how to bake bread", "bread is made of flour, water and salt"
+        with Pair(*FLAGS, model=GOLDENS / "bert_cross_encoder") as server:
+            def ask(**fields):
+                reply = self.ask(server, "/score", queries=query, documents=document, **fields)
+                return reply["data"][0]["score"], reply["usage"]["prompt_tokens"]
+
+            whole, count = ask()
+            self.assertEqual(ask(truncate_prompt_tokens=count), (whole, count))
+            for side in ("left", "right"):
+                self.assertEqual(ask(truncate_prompt_tokens=7, truncation_side=side)[1], 7)
+            self.assertEqual(ask(truncate_prompt_tokens=7)[0], ask(truncate_prompt_tokens=7, truncation_side="right")[0])
+            self.assertNotEqual(ask(truncate_prompt_tokens=7)[0], ask(truncate_prompt_tokens=7, truncation_side="left")[0])
+            for most in (0, 1, 2):
+                self.refuse(server, "/score", 400, "3 special tokens", queries=query, documents=document,
+                            truncate_prompt_tokens=most)
+
     def test_cross_encoders(self):
         for model in ("bert_cross_encoder", "xlmr_reranker", "qwen3_seq_cls"):
             if (GOLDENS / model).is_dir():
