@@ -31,6 +31,7 @@
 #include "frontend/api/routes.h"
 #include "frontend/config.h"
 #include "frontend/engine_client/engine_client.h"
+#include "frontend/engine_client/probation_turns.h"
 #include "frontend/engine_reports.h"
 #include "frontend/http/listener.h"
 #include "frontend/http/write_batch.h"
@@ -342,6 +343,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
     clients.push_back(MakeEngineClient(config, shard.get(), &endpoint, &clock));
     contexts.push_back(MakeContext(parts, config.api, clients.back().get()));
   }
+  ProbationTurns probation_turns(Pointers(clients));
   // Of the engines; first shard.
   std::string log_level = config.log_level == given.log_level ? "" : config.log_level;
   ReportEngines(clients, contexts, &log_level, &succession, &metrics, &reports);

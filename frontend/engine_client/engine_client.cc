@@ -349,6 +349,21 @@ void EngineClient::ResumeWaiting() {
   WatchDeadline();
 }
 
+void EngineClient::OnReserved() {
+  const Batch batch(this);
+  resumption_.OnReserved(thread_.clock->Monotonic());
+}
+
+void EngineClient::LeaveEngine(int engine_index) {
+  const Batch batch(this);
+  resumption_.Leave(engine_index, thread_.clock->Monotonic());
+}
+
+void EngineClient::ComeBack(int engine_index) {
+  const Batch batch(this);
+  resumption_.ComeBack(engine_index);
+}
+
 void EngineClient::WatchDeadline() {
   const std::optional<double> deadline = resumption_.next_deadline();
   if (!deadline || is_deadline_watched_) return;

@@ -110,6 +110,20 @@ class EngineClient {
   // Likewise: a prefix that another shard's client sent to an engine.
   void TakePrefix(int engine_index, const std::vector<uint64_t>& hashes);
 
+  // Other shards' clients send to the same engines (probation_turns.h): how this one gets an engine
+  // for a request alone, and gives it back. reserve: OnReserved is called later; a release follows
+  // each.
+  struct Sharing {
+    std::function<void(int engine_index)> reserve;
+    std::function<void(int engine_index)> release;
+  };
+  void ShareEngines(Sharing sharing) { sharing_ = std::move(sharing); }
+  void OnReserved();
+  // Another client reserves the engine: when this returns, what it had of this one's has been
+  // aborted and waits, but for requests that are not kept. ComeBack ends it.
+  void LeaveEngine(int engine_index);
+  void ComeBack(int engine_index);
+
   // Calls a utility method of one engine ("reset_prefix_cache", args a packed msgpack array; empty:
   // none). The callback gets the packed result (empty: nil) or why there is none.
   void CallUtility(int engine_index, std::string_view method, wire::RawValue args,
@@ -238,6 +252,7 @@ class EngineClient {
   bool are_engines_watched_ = false;
   Status held_;   // not OK until Release
   Status ended_;  // not OK after EndAll
+  Sharing sharing_;
   StatsCallback on_stats_;
   std::function<void(int engine_index, int64_t num_moved)> on_take_over_;
   std::function<void(ResumeOutcome)> on_resume_outcome_;

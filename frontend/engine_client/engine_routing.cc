@@ -253,6 +253,16 @@ Resumption::Calls EngineClient::ResumptionCalls() {
           .report =
               [this](ResumeOutcome outcome) {
                 if (on_resume_outcome_) on_resume_outcome_(outcome);
+              },
+          .reserve =
+              [this](int engine_index) {
+                if (!sharing_.reserve) return true;
+                sharing_.reserve(engine_index);
+                return false;
+              },
+          .release =
+              [this](int engine_index) {
+                if (sharing_.release) sharing_.release(engine_index);
               }};
 }
 

@@ -24,10 +24,7 @@ Resumption::Resumption(ResumeLimits limits, RunningRequests* running, EngineHeal
 // ---- An engine dies ----
 
 void Resumption::OnLost(int engine_index, const Status& why, double now) {
-  if (probation_ && probation_->engine_index == engine_index) {
-    health_->SetReserved(engine_index, false);
-    probation_.reset();
-  }
+  if (RunsSuspect(engine_index)) EndProbation();
   const std::vector<RequestId> ids = running_->RequestsOf(engine_index);
   const size_t num_waiting_before = waiting_.size();
   for (const RequestId& request_id : ids) OnDeath(request_id, why, now);
@@ -38,11 +35,8 @@ void Resumption::OnLost(int engine_index, const Status& why, double now) {
 }
 
 int64_t Resumption::OnTakenOver(int engine_index, int64_t max_model_len, double now) {
-  std::optional<RequestId> suspect;
-  if (probation_ && probation_->engine_index == engine_index) {
-    health_->SetReserved(engine_index, false);
-    suspect = std::exchange(probation_, std::nullopt)->request_id;
-  }
+  const std::optional<RequestId> suspect =
+      RunsSuspect(engine_index) ? std::optional(EndProbation()) : std::nullopt;
   int64_t num_moved = 0;
   for (const RequestId& request_id :
        running_->RequestsOf(Predecessor(engine_index, running_->num_engines()))) {
@@ -96,6 +90,13 @@ void Resumption::WaitForEngine(const RequestId& request_id, const Status& why, d
         .is_alive = true});
 }
 
+void Resumption::TakeBack(const RequestId& request_id, const Status& why, double now) {
+  RunningRequest* const running = running_->Find(request_id);
+  if (!running->is_kept) return;
+  running_->TakeBack(running);
+  WaitForEngine(request_id, why, now);
+}
+
 void Resumption::Wait(Waiting waiting) {
   const auto later =
       std::find_if(waiting_.begin(), waiting_.end(),
@@ -122,49 +123,95 @@ void Resumption::SendWaiting(double now) {
   SendOthers();
 }
 
+bool Resumption::RunsSuspect(int engine_index) const {
+  return probation_ && probation_->request_id && probation_->engine_index == engine_index;
+}
+
+RequestId Resumption::EndProbation() {
+  const Probation probation = *std::exchange(probation_, std::nullopt);
+  health_->SetReserved(probation.engine_index, false);
+  if (calls_.release) calls_.release(probation.engine_index);
+  return probation.request_id.value_or("");
+}
+
 void Resumption::EndPassedProbation(double now) {
-  if (!probation_) return;
-  RunningRequest* const running = running_->Find(probation_->request_id);
+  if (!probation_ || !probation_->request_id) return;
+  RunningRequest* const running = running_->Find(*probation_->request_id);
   if (running != nullptr && !running->deaths.has_passed()) return;
-  health_->SetReserved(probation_->engine_index, false);
-  const RequestId request_id = std::exchange(probation_, std::nullopt)->request_id;
+  const RequestId request_id = EndProbation();
   if (running == nullptr) return;
   running->deaths.OnPassed();
   const bool another_waits = std::any_of(waiting_.begin(), waiting_.end(),
                                          [](const Waiting& each) { return each.is_suspect; });
-  if (!another_waits || !running->is_kept) return;
-  running_->TakeBack(running);
-  Wait({.request_id = request_id,
-        .order = running->order,
-        .deadline = now + limits_.timeout_s,
-        .why = UnavailableError("the engine runs other requests first"),
-        .is_alive = true});
+  if (!another_waits) return;
+  TakeBack(request_id, UnavailableError("the engine runs other requests first"), now);
 }
 
 void Resumption::BeginProbation(double now) {
-  for (size_t i = 0; i < waiting_.size(); ++i) {
-    if (!waiting_[i].is_suspect) continue;
-    RunningRequest* const running = running_->Find(waiting_[i].request_id);
-    const std::optional<int> engine_index = EmptyEngine(running->request.data_parallel_rank);
+  for (const Waiting& each : waiting_) {
+    if (!each.is_suspect) continue;
+    const std::optional<int> engine_index =
+        FreeEngine(running_->Find(each.request_id)->request.data_parallel_rank);
     if (!engine_index) continue;
-    const Waiting suspect = std::move(waiting_[i]);
-    waiting_.erase(waiting_.begin() + static_cast<ptrdiff_t>(i));
-    probation_ = {suspect.request_id, *engine_index};
+    probation_ = {.engine_index = *engine_index};
     health_->SetReserved(*engine_index, true);
-    // The others wait for this one from now on, not for an engine.
-    for (Waiting& other : waiting_) other.deadline = now + limits_.timeout_s;
-    return Send(suspect, *engine_index, /*alone=*/true);
+    if (!calls_.reserve || calls_.reserve(*engine_index)) OnReserved(now);
+    return;
   }
 }
 
-std::optional<int> Resumption::EmptyEngine(std::optional<int> rank) const {
-  const std::vector<int64_t>& num_running = running_->num_per_engine();
+void Resumption::OnReserved(double now) {
+  ForgetEnded();
+  if (!SendSuspect(probation_->engine_index, now)) EndProbation();
+}
+
+bool Resumption::SendSuspect(int engine_index, double now) {
+  if (!IsFree(engine_index)) return false;  // it died, or took over, while others left it
+  const auto first = std::find_if(waiting_.begin(), waiting_.end(), [&](const Waiting& each) {
+    const std::optional<int> rank = running_->Find(each.request_id)->request.data_parallel_rank;
+    return each.is_suspect && (!rank || *rank == engine_index);
+  });
+  if (first == waiting_.end()) return false;
+  const Waiting suspect = std::move(*first);
+  waiting_.erase(first);
+  probation_->request_id = suspect.request_id;
+  RenewDeadlines(now);
+  Send(suspect, engine_index, /*alone=*/true);
+  return true;
+}
+
+bool Resumption::IsFree(int engine_index) const {
+  const bool is_empty = running_->num_per_engine()[static_cast<size_t>(engine_index)] == 0;
+  return is_empty && health_->is_ours(engine_index);
+}
+
+std::optional<int> Resumption::FreeEngine(std::optional<int> rank) const {
   for (int index = 0; index < running_->num_engines(); ++index) {
-    const bool is_empty = num_running[static_cast<size_t>(index)] == 0;
-    const bool fits = (!rank || *rank == index) && is_empty;
-    if (fits && health_->CheckTakesRequests(index).ok() && health_->is_ours(index)) return index;
+    const bool fits = (!rank || *rank == index) && IsFree(index);
+    if (fits && health_->CheckTakesRequests(index).ok()) return index;
   }
   return std::nullopt;
+}
+
+// The others wait for a suspect from now on, not for an engine.
+void Resumption::RenewDeadlines(double now) {
+  for (Waiting& each : waiting_) each.deadline = now + limits_.timeout_s;
+}
+
+// ---- Suspects of other shards ----
+
+void Resumption::Leave(int engine_index, double now) {
+  health_->SetReserved(engine_index, true);
+  for (const RequestId& request_id : running_->RequestsOf(engine_index)) {
+    TakeBack(request_id, UnavailableError("the engine runs another request alone"), now);
+  }
+  RenewDeadlines(now);
+}
+
+void Resumption::ComeBack(int engine_index) {
+  // It may have been asked for here meanwhile.
+  if (probation_ && probation_->engine_index == engine_index) return;
+  health_->SetReserved(engine_index, false);
 }
 
 void Resumption::SendOthers() {

@@ -8,7 +8,8 @@
 //
 // Requests wait in order of arrival for an engine that takes requests. Suspects come first, one at
 // a time, each alone on an engine: the engine is reserved, and a request that has passed is taken
-// back when another suspect waits.
+// back when another suspect waits. Where other shards send to the same engines, a shard reserves
+// one in its turn, and their requests leave it (probation_turns.h).
 
 #include <functional>
 #include <optional>
@@ -29,6 +30,10 @@ class Resumption {
     std::function<StatusOr<int>(std::optional<int> rank)> choose_engine;
     std::function<void(const RunningRequest& running, int engine_index)> send;
     std::function<void(ResumeOutcome outcome)> report;
+    // The engine is to run a suspect alone. False: others have requests there, and OnReserved is
+    // called once these have left it. Each ends with a release, which is not answered.
+    std::function<bool(int engine_index)> reserve;
+    std::function<void(int engine_index)> release;
   };
 
   Resumption(ResumeLimits limits, RunningRequests* running, EngineHealth* health, Calls calls);
@@ -40,6 +45,12 @@ class Resumption {
   // with begin to wait. A move is no death: nothing is counted against a request. Returns how many
   // move.
   int64_t OnTakenOver(int engine_index, int64_t max_model_len, double now);
+  // The engine that was asked for with Calls::reserve is this shard's.
+  void OnReserved(double now);
+  // Another shard runs a suspect alone on the engine: requests leave it, and none is sent there.
+  void Leave(int engine_index, double now);
+  // That is over.
+  void ComeBack(int engine_index);
   // A running request without an engine, which none takes: it waits like those that lost theirs.
   void WaitForEngine(const RequestId& request_id, const Status& why, double now);
   // No request waits or is on probation.
@@ -62,17 +73,26 @@ class Resumption {
     bool is_alive = false;  // so is that engine: the request was taken back
   };
   struct Probation {
-    RequestId request_id;
     int engine_index = 0;
+    std::optional<RequestId> request_id = {};  // nullopt: others' requests leave the engine first
   };
 
   void OnDeath(const RequestId& request_id, const Status& why, double now);
   void Wait(Waiting waiting);
+  bool RunsSuspect(int engine_index) const;
+  // Returns the suspect.
+  RequestId EndProbation();
   void EndPassedProbation(double now);
   void BeginProbation(double now);
+  // Sends the first suspect that may run on an engine, if that is still free for it.
+  bool SendSuspect(int engine_index, double now);
   void SendOthers();
   void Send(const Waiting& waiting, int engine_index, bool alone);
-  std::optional<int> EmptyEngine(std::optional<int> rank) const;
+  bool IsFree(int engine_index) const;  // for a suspect
+  std::optional<int> FreeEngine(std::optional<int> rank) const;
+  void RenewDeadlines(double now);
+  // Of an engine that is alive. Nothing happens to a request that is not kept.
+  void TakeBack(const RequestId& request_id, const Status& why, double now);
   // Drops entries whose requests have ended meanwhile.
   void ForgetEnded();
   void Report(const Waiting& waiting, ResumeOutcome outcome);

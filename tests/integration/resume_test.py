@@ -11,9 +11,10 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from histogram_counts import check_histogram_counts
 from mixed_load import Answer, Load
-from pair import wait_for
+from pair import LIMIT, wait_for
 from server import Server
 
+FATAL_TOKEN = 77  # tests/support/engine_fault.cc
 NUM_KILLS = int(os.environ.get("TANDEM_KILLS", "20"))
 
 
@@ -61,6 +62,27 @@ class Resume(unittest.TestCase):
             self.assertEqual(server.total("vllm:generation_tokens_total"), sum(output for _, output, _ in tokens))
             check_histogram_counts(self, server, 0)
             self.check_equal_to_undisturbed(server, answers)
+
+
+class NetworkThreads(unittest.TestCase):
+    """Each has clients of its own, and all of them use one engine."""
+
+    def test_the_request_that_ends_its_engine_takes_nobody_of_another_thread_with_it(self):
+        long = {"model": "m", "prompt": [5, 6, 7], "max_tokens": 800, "ignore_eos": True, "temperature": 1, "stream": True}
+        with Server("--api-server-count", 3, engine_program="faulty/faulty-engine") as server:
+            bodies = [{**long, "seed": seed} for seed in range(12)]
+            expected = [answer.wait() for answer in [Answer(server, "/v1/completions", body) for body in bodies]]
+            beside = [Answer(server, "/v1/completions", body) for body in bodies]
+            wait_for(lambda: all(answer.num_events > 0 for answer in beside), "they run")
+            cause = Answer(server, "/v1/completions", {**long, "prompt": [5, 6, FATAL_TOKEN], "max_tokens": 40})
+            # Its first run, the next, and the one in which it is alone.
+            for _ in range(3):
+                self.assertEqual(server.engines[0].wait(LIMIT), -signal.SIGABRT)
+                server.engines[0] = server.start_engine()
+            self.assertEqual(cause.wait()["error"]["code"], 500, cause.result)
+            self.assertEqual([answer.wait() for answer in beside], expected)
+            wait_for(lambda: server.total("tandem:engine_restarts_total") == 3, "the last engine is counted")
+            self.assertEqual(server.outcomes()["ended_engine"], 1)
 
 
 if __name__ == "__main__":

@@ -46,7 +46,13 @@ struct Setup {
                 [this](const RunningRequest& request, int engine) {
                   sent.push_back(request.request.request_id + "@" + std::to_string(engine));
                 },
-            .report = [this](ResumeOutcome outcome) { ++outcomes[outcome]; }};
+            .report = [this](ResumeOutcome outcome) { ++outcomes[outcome]; },
+            .reserve =
+                [this](int engine) {
+                  reserved.push_back(engine);
+                  return !shares_engines;
+                },
+            .release = [this](int engine) { released.push_back(engine); }};
   }
   StatusOr<int> Choose(std::optional<int> rank) {
     Status why = UnavailableError("none");
@@ -110,6 +116,8 @@ struct Setup {
   std::map<std::string, std::unique_ptr<Sink>> sinks;
   Sent sent;
   std::map<ResumeOutcome, int> outcomes;
+  bool shares_engines = false;  // with other shards
+  std::vector<int> reserved, released;
   Resumption resumption;
 };
 
@@ -274,6 +282,62 @@ TEST_CASE("resumption: a suspect waits for an engine with nothing else, the othe
   CHECK(setup.TakeSent() == Sent{"a~2@1"});
   setup.Step({"a"});
   CHECK(setup.health.CheckTakesRequests(1).ok());
+}
+
+TEST_CASE("resumption: a suspect is sent once the requests of other shards have left the engine") {
+  Setup setup({.max_restarts = 1000});
+  setup.shares_engines = true;
+  setup.Add("a");
+  setup.Add("b");
+  setup.DieAndComeBack();
+  setup.DieAndComeBack();
+  CHECK(setup.TakeSent() == Sent{"a~1@0", "b~1@0"});
+  CHECK(setup.reserved == std::vector<int>{0});
+  CHECK_FALSE(setup.health.CheckTakesRequests(0).ok());
+  // Another shard's turn comes first.
+  setup.resumption.Leave(0, setup.now);
+  setup.resumption.ComeBack(0);
+  setup.resumption.SendWaiting(setup.now);
+  CHECK(setup.sent.empty());
+  setup.resumption.OnReserved(setup.now);
+  CHECK(setup.TakeSent() == Sent{"a~2@0"});
+  CHECK(setup.released.empty());
+  setup.Step({"a"});
+  CHECK(setup.released == std::vector<int>{0});
+  CHECK(setup.reserved == std::vector<int>{0, 0});
+  // It dies before its turn: another turn is asked for when it is back.
+  setup.Die();
+  setup.resumption.OnReserved(setup.now);
+  CHECK(setup.TakeSent().empty());
+  CHECK(setup.released == std::vector<int>{0, 0});
+  setup.Ready(0);
+  CHECK(setup.reserved == std::vector<int>{0, 0, 0});
+  setup.running.Abort("a");
+  setup.running.Abort("b");
+  setup.resumption.OnReserved(setup.now);
+  CHECK(setup.TakeSent().empty());
+  CHECK(setup.released == std::vector<int>{0, 0, 0});
+  CHECK(setup.health.CheckTakesRequests(0).ok());
+}
+
+TEST_CASE("resumption: requests leave an engine for another shard's suspect, which is no death") {
+  Setup setup({.max_restarts = 0});
+  setup.Add("a");
+  setup.Step({"a"});
+  setup.resumption.Leave(0, setup.now);
+  CHECK(setup.running.TakeAborts(0) == wire::AbortRequest{"a"});
+  setup.resumption.SendWaiting(setup.now);
+  CHECK(setup.sent.empty());
+  CHECK_FALSE(setup.health.CheckTakesRequests(0).ok());
+  // That engine may die and come back.
+  setup.DieAndComeBack();
+  CHECK(setup.sent.empty());
+  setup.resumption.ComeBack(0);
+  setup.resumption.SendWaiting(setup.now);
+  CHECK(setup.TakeSent() == Sent{"a~1@0"});
+  setup.Step({"a"}, /*finishes=*/true);
+  CHECK(setup.sinks["a"]->finished);
+  CHECK(setup.outcomes.empty());
 }
 
 TEST_CASE("resumption: an engine of another program gets nothing of a dead one") {
