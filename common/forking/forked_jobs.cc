@@ -19,6 +19,8 @@ namespace {
 // noticed.
 constexpr int kMaxAttempts = 4;
 constexpr double kRestartPauseS = 1;
+// How long a job may go on that nobody wants any more.
+constexpr double kUnwantedS = 0.5;
 
 // Of processes, descriptors or memory, which a host or a control group may lack for a while.
 bool IsOutOfResources(const Status& status) {
@@ -120,18 +122,21 @@ void ForkedJobs::StartJobs() {
   }
 }
 
-// Nobody's jobs take neither a turn nor memory.
+// Nobody's jobs take neither a turn nor memory nor time.
 void ForkedJobs::EndUnwanted() {
-  std::erase_if(waiting_, [](Job& job) {
+  const auto end_unwanted = [](Job& job) {
     if (!job.is_wanted || job.is_wanted()) return false;
     End(&job, CancelledError("nobody waits for it any more"));
     return true;
-  });
+  };
+  std::erase_if(waiting_, end_unwanted);
+  std::erase_if(running_, end_unwanted);
 }
 
 Status ForkedJobs::Send(Job* job) {
   ++job->num_attempts;
-  job->deadline = clock_->Monotonic() + options_.timeout_s;
+  job->has_begun = false;
+  job->deadline = clock_->Monotonic() + options_.begin_s;
   ASSIGN_OR_RETURN(const UniqueFd input, MakeMemoryFile("job-input", job->input));
   ASSIGN_OR_RETURN(auto sockets, MakePacketSockets());
   const int fds[] = {sockets.second.get(), input.get()};
@@ -144,7 +149,10 @@ int ForkedJobs::TimeoutMs() const {
   double wake_at = INFINITY;
   if (!program_ && broken_.ok()) wake_at = start_after_;
   for (const Job& job : waiting_) wake_at = std::min(wake_at, job.deadline);
-  for (const Job& job : running_) wake_at = std::min(wake_at, job.deadline);
+  for (const Job& job : running_) {
+    wake_at = std::min(wake_at, job.deadline);
+    if (job.is_wanted) wake_at = std::min(wake_at, clock_->Monotonic() + kUnwantedS);
+  }
   for (const Watched& watched : watched_) wake_at = std::min(wake_at, watched.deadline);
   constexpr double kMaxWaitS = 1e6;
   if (std::isinf(wake_at)) return -1;
@@ -191,13 +199,23 @@ void ForkedJobs::LoseProgram() {
 
 void ForkedJobs::HearJob(Job* job) {
   StatusOr<Packet> packet = ReceivePacket(job->socket.get());
+  if (packet.ok() && IsBegunReply(*packet)) {
+    job->has_begun = true;
+    job->deadline = clock_->Monotonic() + options_.timeout_s;
+    return;
+  }
   if (packet.ok() && !IsErrorReply(*packet)) {
     return End(job,
                ForkedJobResult{.packet = *std::move(packet), .socket = std::move(job->socket)});
   }
   if (packet.ok()) return End(job, InvalidArgumentError(packet->bytes.substr(1)));
-  if (job->num_attempts >= kMaxAttempts) return End(job, options_.killed);
+  StartAgain(job, options_.killed);
+}
+
+void ForkedJobs::StartAgain(Job* job, const Status& otherwise) {
+  if (job->num_attempts >= kMaxAttempts) return End(job, otherwise);
   job->socket.Reset();
+  job->deadline = clock_->Monotonic() + options_.timeout_s;
   waiting_.push_front(std::move(*job));
 }
 
@@ -208,18 +226,19 @@ void ForkedJobs::EndOverdue() {
     watched.noticed();
     return true;
   });
-  const auto end_overdue = [&](auto* jobs, const Status& status) {
-    std::erase_if(*jobs, [&](Job& job) {
-      if (now < job.deadline) return false;
-      End(&job, status);
-      return true;
-    });
-  };
-  end_overdue(&waiting_, options_.kept_waiting);
-  const size_t num_running = running_.size();
-  end_overdue(&running_, options_.overdue);
-  // A process has limits of its own, which end it earlier: the program forks none any more.
-  if (running_.size() < num_running && program_) LoseProgram();
+  std::erase_if(waiting_, [&](Job& job) {
+    if (now < job.deadline) return false;
+    End(&job, options_.kept_waiting);
+    return true;
+  });
+  bool program_hangs = false;
+  std::erase_if(running_, [&](Job& job) {
+    if (now < job.deadline) return false;
+    program_hangs |= !job.has_begun;
+    job.has_begun ? End(&job, options_.overdue) : StartAgain(&job, options_.kept_waiting);
+    return true;
+  });
+  if (program_hangs && program_) LoseProgram();
 }
 
 void ForkedJobs::End(Job* job, StatusOr<ForkedJobResult> result) {

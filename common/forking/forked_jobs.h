@@ -31,6 +31,7 @@ struct ForkedJobsOptions {
   const char* thread_name = "";
   int max_running = 2;
   double timeout_s = 60;    // of waiting, and of running; the wall clock, for an overloaded host
+  double begin_s = 10;      // until a job has its process; then the program hangs
   std::string unavailable;  // what is not there without the program: "structured outputs are …"
   Status kept_waiting;      // a job whose turn did not come in time
   Status overdue;           // one that ran for too long
@@ -51,7 +52,8 @@ class ForkedJobs {
   ForkedJobs(ForkedJobsOptions options, const Clock* clock);
   ~ForkedJobs();  // jobs that are not done are dropped: their `done` is never called
   // head: a short text; input: becomes a memory file. is_wanted: asked on this class's thread
-  // before the job is started; false: the job ends with CANCELLED. None: it is.
+  // before the job is started and now and then while it runs; false: the job ends with CANCELLED,
+  // and its process finds its socket closed. None: it is.
   void Submit(std::string head, std::string input, Done done,
               std::function<bool()> is_wanted = nullptr);
   // Calls `noticed` once, when the socket of a job that is done can be read or is closed by its
@@ -71,6 +73,7 @@ class ForkedJobs {
     UniqueFd socket;  // while it runs
     double deadline = 0;
     int num_attempts = 0;
+    bool has_begun = false;
   };
 
   void Run();
@@ -78,6 +81,7 @@ class ForkedJobs {
   void StartProgram();
   void StartJobs();
   void EndUnwanted();
+  void StartAgain(Job* job, const Status& otherwise);
   Status Send(Job* job);
   void Poll();
   void HearProgram();

@@ -43,6 +43,8 @@ void Leave(const ForkingProgramParts& parts) {
 
 int RunJob(const ForkingProgramParts& parts, Packet packet) {
   close(kControlSocket);
+  const char begun = static_cast<char>(ReplyKind::kBegun);
+  if (!SendPacket(packet.fds[0].get(), {&begun, 1}).ok()) return 1;  // nobody waits for it
   return parts.run({.head = std::move(packet.bytes),
                     .socket = std::move(packet.fds[0]),
                     .input = std::move(packet.fds[1])});

@@ -11,6 +11,7 @@
 namespace tandem {
 
 enum class ReplyKind : char {
+  kBegun = 'b',  // the job has its process; another packet follows
   kDone = 'd',   // what follows is the job's
   kError = 'e',  // then the message; the process ends
 };
@@ -21,6 +22,10 @@ inline int FailWith(int socket, const Status& status) {
   reply += status.message();
   (void)SendPacket(socket, std::string_view(reply).substr(0, kMaxPacketBytes)).ok();
   return 1;
+}
+
+inline bool IsBegunReply(const Packet& packet) {
+  return packet.bytes[0] == static_cast<char>(ReplyKind::kBegun);
 }
 
 inline bool IsErrorReply(const Packet& packet) {

@@ -1,5 +1,8 @@
 #include "media/decoder/image_worker.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -33,6 +36,16 @@ void LimitCpuTimeForGood(int cpu_ms) {
   const auto seconds = static_cast<rlim_t>(cpu_ms) / 1000 + 2;
   const rlimit both = {seconds, seconds};
   setrlimit(RLIMIT_CPU, &both);
+}
+
+// The other end of the socket is closed when nobody waits for the image: SIGIO, whose default is
+// the end. Nothing is sent to this process that would raise it as well.
+void EndWithCaller(int socket) {
+  signal(SIGIO, SIG_DFL);
+  fcntl(socket, F_SETOWN, getpid());
+  fcntl(socket, F_SETFL, fcntl(socket, F_GETFL) | O_ASYNC);
+  pollfd closed = {socket, 0, 0};
+  if (poll(&closed, 1, 0) > 0) _exit(0);  // it was already
 }
 
 // A file's memory while it lives.
@@ -80,6 +93,7 @@ StatusOr<ImageSize> Prepare(const ForkedJob& job, const ImageWorkerLimits& limit
 }  // namespace
 
 int RunImageWorker(ForkedJob job, const ImageWorkerLimits& limits, const ImageDecoder& decode) {
+  EndWithCaller(job.socket.get());
   CrashReport::Install(job.socket.get(), "the image", "its decoder");
   const StatusOr<UniqueFd> file = MakeMemoryFile("image-pixels", "");
   if (!file.ok()) return FailWith(job.socket.get(), file.status());

@@ -3,8 +3,8 @@
 // The life of a process that holds one image: decodes and resizes it and writes the pixels that a
 // model's tower takes. It works on what a stranger sent, with libraries that strangers have broken
 // before: it has no files and no network, and limits on time and memory.
-// Thread: main of a process that was forked for this. Ends after its reply (media/protocol.h).
-// Failure: an error reply.
+// Thread: main of a process that was forked for this. Ends after its reply (media/protocol.h), and
+// as soon as the other end of its socket is closed. Failure: an error reply.
 
 #include <cstdint>
 #include <functional>

@@ -18,7 +18,7 @@ namespace {
 // On a busy host a limit on CPU time may take long to reach.
 ImageWorkerLimits LimitsFor(std::string_view bytes) {
   return {.decode = {},
-          .cpu_ms = 200,
+          .cpu_ms = bytes == "compute" ? 60'000 : 200,
           .wall_ms = bytes == "sleep" ? 200 : 60'000,
           .memory_bytes = int64_t{256} << 20};
 }
@@ -41,7 +41,7 @@ StatusOr<RgbImage> Decode(std::string_view bytes, const DecodeLimits& limits) {
   volatile uint64_t count = 0;
   if (bytes == "crash") *nowhere = 1;
   if (bytes == "fail a check") CHECK(false);
-  while (bytes == "spin") count = count + 1;
+  while (bytes == "spin" || bytes == "compute") count = count + 1;
   while (bytes == "sleep") pause();
   std::vector<std::vector<char>> memory;
   while (bytes == "allocate") memory.emplace_back(1 << 20);

@@ -138,6 +138,19 @@ TEST_CASE("ForkedJobs: a process that is forked ahead has what was made ready si
   CHECK(reply.num_ready == 3);
 }
 
+TEST_CASE("ForkedJobs: a program that is stopped is replaced, and takes no job with it") {
+  const SystemClock clock;
+  ForkedJobsOptions options = ForkingJobs({});
+  options.begin_s = 3;
+  ForkedJobs jobs(std::move(options), &clock);
+  const JobReply first = ReplyOf(&jobs);
+  REQUIRE(first.program > 1);
+  kill(first.program, SIGSTOP);
+  JobReply reply = first;  // a process that was forked ahead takes one more
+  while (reply.program == first.program) reply = ReplyOf(&jobs);
+  CHECK(reply.program > 1);
+}
+
 TEST_CASE("ForkedJobs: a process that was forked ahead ends with the program") {
   const SystemClock clock;
   ForkedJobs jobs(ForkingJobs({}), &clock);

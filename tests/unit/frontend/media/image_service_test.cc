@@ -3,6 +3,10 @@
 
 #include "frontend/media/image_service.h"
 
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <functional>
 #include <future>
 #include <string>
 #include <vector>
@@ -47,10 +51,11 @@ class Service {
       : service_({.program = program, .max_running = max_running, .timeout_s = timeout_s},
                  &clock_) {}
 
-  std::future<Image> Begin(std::string bytes) {
+  std::future<Image> Begin(std::string bytes, std::function<bool()> is_wanted = nullptr) {
     const auto promise = std::make_shared<std::promise<Image>>();
-    service_.Prepare(std::move(bytes), Spec(),
-                     [promise](Image image) { promise->set_value(std::move(image)); });
+    service_.Prepare(
+        std::move(bytes), Spec(), [promise](Image image) { promise->set_value(std::move(image)); },
+        std::move(is_wanted));
     return promise->get_future();
   }
   Image Prepare(std::string bytes) { return Begin(std::move(bytes)).get(); }
@@ -147,6 +152,31 @@ TEST_CASE("the death of tandem-media loses no image") {
     INFO(prepared.status().ToString());
     CHECK(prepared.ok());
   }
+}
+
+// The first that any of its threads has forked; 0: there is none.
+pid_t ChildOf(const std::string& process) {
+  pid_t child = 0;
+  std::error_code error;
+  for (const auto& thread :
+       std::filesystem::directory_iterator("/proc/" + process + "/task", error)) {
+    if (child == 0) std::ifstream(thread.path() / "children") >> child;
+  }
+  return child;
+}
+
+TEST_CASE("an image that nobody waits for any more is not decoded to its end") {
+  Service service(kFaulty);
+  std::atomic<bool> is_wanted = true;
+  std::future<Image> image = service.Begin("compute", [&] { return is_wanted.load(); });
+  pid_t program = 0, decoder = 0;
+  while (program == 0) program = ChildOf("self");
+  while (decoder == 0) decoder = ChildOf(std::to_string(program));
+  is_wanted = false;
+  CHECK(image.get().status().code() == StatusCode::kCancelled);
+  while (ChildOf(std::to_string(program)) == decoder) {
+  }
+  CHECK(service.Prepare(SomePng()).ok());
 }
 
 TEST_CASE("an image that takes longer than the service waits ends with that") {
