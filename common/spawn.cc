@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
+#include <sys/auxv.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -60,7 +61,10 @@ StatusOr<pid_t> Spawn(const std::vector<std::string>& argv, std::span<const int>
 
 std::string OwnProgramPath() {
   std::error_code error;
-  return std::filesystem::read_symlink("/proc/self/exe", error).string();
+  std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
+  // Where /proc is not mounted: the path that was executed.
+  if (error) path = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
+  return std::filesystem::absolute(path, error).string();
 }
 
 }  // namespace tandem

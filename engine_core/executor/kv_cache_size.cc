@@ -1,6 +1,7 @@
 #include "engine_core/executor/kv_cache_size.h"
 
 #include <sys/resource.h>
+#include <sys/sysinfo.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,6 +39,20 @@ OwnMemory ReadOwnMemory() {
   return {.mapped_bytes = mapped_pages * page_bytes, .resident_bytes = resident_pages * page_bytes};
 }
 
+// Where /proc is not mounted: what the kernel returns otherwise, and less of it. Free memory is
+// without what files could give back, resident memory is the most that there was.
+HostMemory AskKernel() {
+  HostMemory memory;
+  struct sysinfo host = {};
+  if (sysinfo(&host) == 0) {
+    memory.total_bytes = static_cast<int64_t>(host.totalram) * host.mem_unit;
+    memory.available_bytes = static_cast<int64_t>(host.freeram + host.bufferram) * host.mem_unit;
+  }
+  rusage own = {};
+  if (getrusage(RUSAGE_SELF, &own) == 0) memory.resident_bytes = int64_t{own.ru_maxrss} << 10;
+  return memory;
+}
+
 int64_t DefaultBytes(int64_t bytes_per_block, const ExecutorLimits& limits,
                      const HostMemory& memory) {
   const int64_t share =
@@ -66,10 +81,10 @@ KvCacheConfig CacheWithLimits(KvCacheConfig config, const ExecutorLimits& limits
 }
 
 HostMemory ReadHostMemory() {
-  HostMemory memory;
-  memory.resident_bytes = ReadOwnMemory().resident_bytes;
-  memory.total_bytes = MemInfo("MemTotal:");
-  memory.available_bytes = MemInfo("MemAvailable:");
+  HostMemory memory = {.total_bytes = MemInfo("MemTotal:"),
+                       .available_bytes = MemInfo("MemAvailable:"),
+                       .resident_bytes = ReadOwnMemory().resident_bytes};
+  if (memory.total_bytes == 0) memory = AskKernel();
   const CgroupMemory cgroup = ReadCgroupMemory();
   memory.total_bytes = std::min(memory.total_bytes, cgroup.limit_bytes);
   memory.available_bytes = std::min(memory.available_bytes, cgroup.available_bytes);

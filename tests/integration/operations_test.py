@@ -227,6 +227,30 @@ class Shortages(unittest.TestCase):
             self.assertEqual(pair.pid_of("tandem-engine-core"), engine)
 
 
+class WithoutProc(Server):
+    """Its engine core sees an empty folder in place of /proc."""
+    SHELL = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh")
+
+    @classmethod
+    def is_possible(cls):
+        return subprocess.run([*cls.SHELL, "true"], capture_output=True).returncode == 0
+
+    def run(self, program, *flags):
+        if program != self.engine_program:
+            return super().run(program, *flags)
+        words = [self.programs / program, self.model, "--handshake-address", self.handshake, *flags]
+        return subprocess.Popen([*self.SHELL, *map(str, words)], stdout=self.log, stderr=self.log,
+                                env={**os.environ, **self.environment})
+
+
+class Proc(unittest.TestCase):
+    def test_an_engine_serves_where_proc_is_not_mounted(self):
+        if not WithoutProc.is_possible():
+            self.skipTest("this user may not mount file systems")
+        with WithoutProc() as server:
+            self.assertEqual(complete(server)[0], 200)
+
+
 class ExitStatuses(unittest.TestCase):
     def status_of(self, program, *arguments):
         with tempfile.TemporaryDirectory() as folder:
