@@ -6,12 +6,14 @@
 #include <vector>
 
 #include "kernels/cpu/state_loops.h"
+#include "kernels/elementary_functions.h"
 
 namespace tandem {
 namespace {
 
 constexpr int64_t kChannelsAtOnce = 64;
 constexpr int64_t kMaxKernel = 8;
+constexpr int64_t kTokensAtOnce = 16;  // whose gates of a head are one row
 
 // Numbers [first, first + count) of a row.
 void LoadRow(const StateKernels& kernels, const Tensor& x, int64_t row, int64_t first,
@@ -25,6 +27,12 @@ void StoreRow(const StateKernels& kernels, const Tensor& out, int64_t row, int64
   const Tensor to = out.Rows(row, 1).Columns(first, count);
   if (out.dtype == DType::kBf16) return kernels.narrow(from, count, &to.Data<Bf16>()->bits);
   ConvertTensor(to, Tensor(from, DType::kF32, {1, count}));
+}
+
+// A number of each of `count` rows.
+void LoadColumn(const StateKernels& kernels, const Tensor& x, int64_t first_row, int64_t count,
+                int64_t column, float* to) {
+  for (int64_t i = 0; i < count; ++i) LoadRow(kernels, x, first_row + i, column, 1, to + i);
 }
 
 float* RoomFor(int64_t size, std::vector<float>* room) {
@@ -42,10 +50,10 @@ float* DraftState(int64_t size) {
   return RoomFor(size, &room);
 }
 
-float Sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
-float Silu(float x) { return x / (1 + std::exp(-x)); }
-// Above 20 it is x to the last bit.
-float Softplus(float x) { return x > 20 ? x : std::log1p(std::exp(x)); }
+// The rate at which a head's state decays.
+float RateOf(const Tensor& a_log, int64_t head) {
+  return -ExpOf<FloatOps>(a_log.Data<float>()[head]);
+}
 
 // Calls f(begin, end, state) for the tokens [begin, end) of the run in each block, whose state is
 // at `state` as it was before them, and where f leaves it as it is after them; and once for its
@@ -147,7 +155,7 @@ void ConvolveRun(const StateKernels& kernels, const Tensor& out, const Tensor& x
                       .kernel = kernel,
                       .size = num_channels,
                       .weight_stride = options.weight.row_stride});
-    for (int64_t c = 0; options.has_silu && c < num_channels; ++c) sums[c] = Silu(sums[c]);
+    if (options.has_silu) kernels.silu(num_channels, sums);
     StoreRow(kernels, out, token, first_channel, num_channels, sums);
     if (!run.LeavesState(i)) continue;
     for (int64_t j = 0; j < num_kept; ++j) {
@@ -168,38 +176,48 @@ void DeltaRun(const StateKernels& kernels, const Tensor& out, const Tensor& qkv,
   run.states += value_head * size;
   float* q = Scratch(3 * key_dim + 2 * value_dim);
   float* k = q + key_dim;
-  float* kept = k + key_dim;  // of each row, or the first one of all
+  float* kept = k + key_dim;  // of each row, if these differ
   float* v = kept + key_dim;
   float* sums = v + value_dim;
-  const float decay = -std::exp(options.a_log.Data<float>()[value_head]);
+  const float rate = RateOf(options.a_log, value_head);
   const int64_t num_decays = options.dt_bias.rows() / options.num_value_heads;  // of this head
   const int64_t stride = num_decays == 1 ? 0 : 1;
   const float* dt_bias = options.dt_bias.Data<float>() + value_head * num_decays;
+  const int64_t first_decay = options.num_value_heads + value_head * num_decays;
+  float betas[kTokensAtOnce], decays[kTokensAtOnce], biases[kTokensAtOnce];
+  std::fill_n(biases, kTokensAtOnce, dt_bias[0]);
+  const auto load_gates = [&](int64_t t, int64_t count) {
+    LoadColumn(kernels, gates, t, count, value_head, betas);
+    kernels.sigmoid(count, betas);
+    if (num_decays > 1) return;
+    LoadColumn(kernels, gates, t, count, first_decay, decays);
+    kernels.softplus(biases, count, decays);
+    kernels.decay(rate, count, decays);
+  };
   ForEachBlock(run, size, [&](int64_t begin, int64_t end, float* state) {
     for (int64_t t = begin; t < end; ++t) {
+      const int64_t i = (t - begin) % kTokensAtOnce;
+      if (i == 0) load_gates(t, std::min(kTokensAtOnce, end - t));
       LoadRow(kernels, qkv, t, key_head * key_dim, key_dim, q);
       LoadRow(kernels, qkv, t, keys + key_head * key_dim, key_dim, k);
       LoadRow(kernels, qkv, t, 2 * keys + value_head * value_dim, value_dim, v);
       Normalize(q, key_dim, 1 / std::sqrt(static_cast<float>(key_dim)));
       Normalize(k, key_dim, 1);
-      float beta = 0;
-      LoadRow(kernels, gates, t, value_head, 1, &beta);
-      beta = Sigmoid(beta);
-      LoadRow(kernels, gates, t, options.num_value_heads + value_head * num_decays, num_decays,
-              kept);
-      for (int64_t i = 0; i < num_decays; ++i) {
-        kept[i] = std::exp(decay * Softplus(kept[i] + dt_bias[i]));
+      if (num_decays > 1) {
+        LoadRow(kernels, gates, t, first_decay, num_decays, kept);
+        kernels.softplus(dt_bias, num_decays, kept);
+        kernels.decay(rate, num_decays, kept);
       }
       kernels.delta({.state = state,
                      .q = q,
                      .k = k,
-                     .kept = kept,
+                     .kept = num_decays > 1 ? kept : decays + i,
                      .v = v,
                      .out = sums,
                      .key_dim = key_dim,
                      .value_dim = value_dim,
                      .kept_stride = stride,
-                     .beta = beta});
+                     .beta = betas[i]});
       StoreRow(kernels, out, t, value_head * value_dim, value_dim, sums);
     }
   });
@@ -217,18 +235,25 @@ void ScanRun(const StateKernels& kernels, const Tensor& out, const Tensor& xbc, 
   float* sums = x + dim;
   float* b = sums + dim;
   float* c = b + num_states;
-  const float decay = -std::exp(options.a_log.Data<float>()[head]);
+  const float rate = RateOf(options.a_log, head);
   const float skip = options.d.Data<float>()[head];
+  float steps[kTokensAtOnce], kept[kTokensAtOnce], biases[kTokensAtOnce];
+  std::fill_n(biases, kTokensAtOnce, options.dt_bias.Data<float>()[head]);
+  const auto load_steps = [&](int64_t t, int64_t count) {
+    LoadColumn(kernels, dt, t, count, head, steps);
+    kernels.softplus(biases, count, steps);
+    for (int64_t i = 0; i < count; ++i) {
+      steps[i] = kept[i] = std::clamp(steps[i], options.dt_min, options.dt_max);
+    }
+    kernels.decay(rate, count, kept);
+  };
   ForEachBlock(run, size, [&](int64_t begin, int64_t end, float* state) {
     for (int64_t t = begin; t < end; ++t) {
+      const int64_t i = (t - begin) % kTokensAtOnce;
+      if (i == 0) load_steps(t, std::min(kTokensAtOnce, end - t));
       LoadRow(kernels, xbc, t, head * dim, dim, x);
       LoadRow(kernels, xbc, t, inner + group * num_states, num_states, b);
       LoadRow(kernels, xbc, t, inner + (options.num_groups + group) * num_states, num_states, c);
-      float step = 0;
-      LoadRow(kernels, dt, t, head, 1, &step);
-      step = std::clamp(Softplus(step + options.dt_bias.Data<float>()[head]), options.dt_min,
-                        options.dt_max);
-      const float kept = std::exp(decay * step);
       kernels.scan({.state = state,
                     .x = x,
                     .b = b,
@@ -236,8 +261,8 @@ void ScanRun(const StateKernels& kernels, const Tensor& out, const Tensor& xbc, 
                     .out = sums,
                     .num_states = num_states,
                     .dim = dim,
-                    .step = step,
-                    .kept = kept,
+                    .step = steps[i],
+                    .kept = kept[i],
                     .skip = skip});
       StoreRow(kernels, out, t, head * dim, dim, sums);
     }
@@ -272,7 +297,7 @@ void SelectRun(const StateKernels& kernels, const Tensor& out, const Tensor& x, 
     LoadRow(kernels, x, token, first_channel, size, values);
     LoadRow(kernels, dt, token, first_channel, size, steps);
     LoadRow(kernels, bc, token, 0, 2 * num_states, b);
-    for (int64_t j = 0; j < size; ++j) steps[j] = Softplus(steps[j] + dt_bias[j]);
+    kernels.softplus(dt_bias, size, steps);
     kernels.select({.state = state,
                     .a = options.a.Data<float>() + first_channel,
                     .x = values,
@@ -300,9 +325,7 @@ void GateNormRow(const StateKernels& kernels, const Tensor& out, const Tensor& x
   float* gates = values + size;
   LoadRow(kernels, x, row, 0, size, values);
   LoadRow(kernels, gate, row, 0, size, gates);
-  for (int64_t i = 0; i < size; ++i) {
-    gates[i] = options.has_sigmoid ? Sigmoid(gates[i]) : Silu(gates[i]);
-  }
+  (options.has_sigmoid ? kernels.sigmoid : kernels.silu)(size, gates);
   for (int64_t begin = 0; begin < size; begin += group) {
     float* own = values + begin;
     const float* factors = gates + begin;
@@ -333,7 +356,7 @@ void GateRow(const StateKernels& kernels, const Tensor& x, const Tensor& gate, i
   float* gates = values + size;
   LoadRow(kernels, x, row, 0, size, values);
   LoadRow(kernels, gate, row, 0, num_gates, gates);
-  for (int64_t i = 0; i < num_gates; ++i) gates[i] = Sigmoid(gates[i]);
+  kernels.sigmoid(num_gates, gates);
   for (int64_t i = 0; i < size; ++i) values[i] *= gates[num_gates == 1 ? 0 : i];
   StoreRow(kernels, x, row, 0, size, values);
 }

@@ -2,7 +2,7 @@
 module(tests/support/kernels DEPS kernels)
 tandem_test(unit_kernels LABEL unit
   SRCS unit/kernels/shared_communicator_test.cc unit/kernels/ops_test.cc unit/kernels/recurrence_test.cc unit/kernels/selected_keys_test.cc unit/kernels/host_memory_test.cc unit/kernels/tensor_test.cc unit/kernels/matrix_source_test.cc
-       unit/kernels/quantization_test.cc unit/kernels/reference_test.cc support/kernels/cpu_cases.cc
+       unit/kernels/quantization_test.cc unit/kernels/reference_test.cc unit/kernels/elementary_functions_test.cc support/kernels/cpu_cases.cc
   DEPS kernels tests/support/kernels)
 tandem_test(property_kernels LABEL property
   SRCS support/kernels/cpu_cases.cc property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_quantized_test.cc property/kernels_blocks_test.cc property/kernels_adapters_test.cc property/kernels_recurrence_test.cc property/kernels_isa_test.cc property/compute_pool_test.cc

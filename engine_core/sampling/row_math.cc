@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "common/check.h"
-#include "kernels/exp_non_positive.h"
+#include "kernels/elementary_functions.h"
 
 namespace tandem {
 namespace {

@@ -7,7 +7,7 @@
 #include "kernels/cpu/math_kernels.h"
 #include "kernels/cpu/norm_kernels.h"
 #include "kernels/cpu/state_loops.h"
-#include "kernels/exp_non_positive.h"
+#include "kernels/elementary_functions.h"
 
 namespace tandem {
 namespace {
@@ -40,8 +40,10 @@ inline __attribute__((always_inline)) void ForEachStrip(int64_t size, F f) {
 
 struct VecOps {
   static Vec All(float value) { return Set1(value); }
+  static Vec Add(Vec a, Vec b) { return tandem::Add(a, b); }
   static Vec Sub(Vec a, Vec b) { return tandem::Sub(a, b); }
   static Vec Mul(Vec a, Vec b) { return tandem::Mul(a, b); }
+  static Vec Div(Vec a, Vec b) { return tandem::Div(a, b); }
   static Vec MulAdd(Vec a, Vec b, Vec c) { return Add(Mul(a, b), c); }
   static Vec SelectLess(Vec a, Vec b, Vec less, Vec other) {
     return tandem::SelectLess(a, b, less, other);
@@ -58,6 +60,35 @@ inline void WidenRow(const uint16_t* x, int64_t size, float* out) {
 inline void NarrowRow(const float* x, int64_t size, uint16_t* out) {
   ForEachVec(size,
              [&](int64_t i, int64_t count) { StoreExactN(out + i, LoadN(x + i, count), count); });
+}
+
+// x = f(strip, x), vector by vector. The processor begins with the next one by itself.
+template <class F>
+inline __attribute__((always_inline)) void MapRow(int64_t size, float* x, F f) {
+  const auto map = [&](const auto& strip) { strip.Put(x, 0, f(strip, strip.Get(x, 0))); };
+  int64_t i = 0;
+  for (; i + kVecLanes <= size; i += kVecLanes) map(StateStrip<1, false>{i, kVecLanes});
+  if (i < size) map(StateStrip<1, true>{i, size - i});
+}
+
+inline void SiluRow(int64_t size, float* x) {
+  MapRow(size, x, [](const auto&, Vec number) { return SiluOf<VecOps>(number); });
+}
+
+inline void SigmoidRow(int64_t size, float* x) {
+  MapRow(size, x, [](const auto&, Vec number) { return SigmoidOf<VecOps>(number); });
+}
+
+inline void SoftplusRow(const float* bias, int64_t size, float* x) {
+  MapRow(size, x, [&](const auto& strip, Vec number) {
+    return SoftplusOf<VecOps>(Add(number, strip.Get(bias, 0)));
+  });
+}
+
+inline void DecayRow(float rate, int64_t size, float* x) {
+  MapRow(size, x, [&](const auto&, Vec number) {
+    return ExpNonPositiveOf<VecOps>(Mul(Set1(rate), number));
+  });
 }
 
 // Tokens come by value: a store to a state could change one that is read through a reference, so

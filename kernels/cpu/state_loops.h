@@ -54,6 +54,11 @@ struct StateKernels {
   // bf16 to float32, and back as ToBf16 has it.
   void (*widen)(const uint16_t* x, int64_t size, float* out);
   void (*narrow)(const float* x, int64_t size, uint16_t* out);
+  // In place, by the functions of kernels/elementary_functions.h.
+  void (*silu)(int64_t size, float* x);
+  void (*sigmoid)(int64_t size, float* x);
+  void (*softplus)(const float* bias, int64_t size, float* x);  // of x + bias
+  void (*decay)(float rate, int64_t size, float* x);            // exp(rate * x), at most 1
   void (*convolve)(const ConvolveToken& token);
   void (*delta)(const DeltaToken& token);
   void (*scan)(const ScanToken& token);

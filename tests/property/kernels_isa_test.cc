@@ -4,8 +4,9 @@
 #include <array>
 #include <functional>
 
-#include "kernels/exp_non_positive.h"
+#include "kernels/elementary_functions.h"
 #include "tests/support/environment.h"
+#include "tests/support/kernels/all_exponents.h"
 #include "tests/support/kernels/kernel_cases.h"
 
 #include <catch2/catch.hpp>
@@ -93,6 +94,15 @@ void CheckSameBits(F draw_case) {
         CHECK(SameBits(got, expected[backend_case.dtype]));
       }
     }
+  }
+}
+
+// check(backend) for the float32 backend of each instruction set.
+void ForFloatBackends(const std::function<void(Backend&)>& check) {
+  for (const BackendCase& backend_case : BackendCases()) {
+    if (backend_case.dtype != DType::kF32) continue;
+    INFO(backend_case.name);
+    check(*backend_case.make(1));
   }
 }
 
@@ -251,14 +261,87 @@ TEST_CASE("SelectiveScan decays by ExpNonPositive, to the bit") {
   c.bc.assign(6, 1);
   c.dt_bias.assign(2003, 0);
   c.d.assign(2003, 0);
-  for (const BackendCase& backend_case : BackendCases()) {
-    if (backend_case.dtype != DType::kF32) continue;
-    INFO(backend_case.name);
-    const std::vector<float> got = c.Run(*backend_case.make(1));
-    std::vector<float> expected;
-    for (const float a : c.a) expected.push_back(ExpNonPositive(a * kStep));
+  std::vector<float> expected;
+  for (const float a : c.a) expected.push_back(ExpNonPositive(a * kStep));
+  ForFloatBackends([&](Backend& backend) {
+    const std::vector<float> got = c.Run(backend);
     CHECK(SameBits({got.begin() + 2003, got.begin() + 2 * 2003}, expected));
-  }
+  });
+}
+
+// Functions of float32 in the loops are those of kernels/elementary_functions.h. Odd counts leave
+// parts of vectors. run(backend, x) is of a row of numbers.
+using RowOfBackend = std::function<std::vector<float>(Backend&, const std::vector<float>& x)>;
+void CheckFunction(float (*function)(float), const RowOfBackend& run) {
+  const uint64_t seed = FromEnvironment("TANDEM_SEED", 20261127);
+  INFO("TANDEM_SEED=" << seed);
+  std::vector<float> all = NumbersOfAllExponents(seed, 2);
+  all.push_back(NAN);
+  ForFloatBackends([&](Backend& backend) {
+    constexpr int64_t kCount = 1003;
+    for (int64_t begin = 0; begin < std::ssize(all); begin += kCount) {
+      const auto end = all.begin() + std::min(begin + kCount, std::ssize(all));
+      const std::vector<float> x(all.begin() + begin, end), got = run(backend, x);
+      int64_t num_others = std::ssize(got) == std::ssize(x) ? 0 : -1;
+      for (size_t i = 0; i < x.size(); ++i) {
+        const float expected = function(x[i]);
+        if (std::isnan(expected) ? !std::isnan(got[i]) : !SameBits({got[i]}, {expected})) {
+          ++num_others;
+        }
+      }
+      CHECK(num_others == 0);
+    }
+  });
+}
+
+std::vector<float> All(const std::vector<float>& x, float number) {
+  return std::vector<float>(x.size(), number);
+}
+
+TEST_CASE("Gates are sigmoids, to the bit") {
+  CheckFunction(SigmoidOf<FloatOps, float>, [](Backend& backend, const std::vector<float>& x) {
+    const OwnedTensor gated = UploadAct(backend, All(x, 1), {1, std::ssize(x)});
+    backend.ops().GateBySigmoid(gated, UploadAct(backend, x, {1, std::ssize(x)}));
+    return Floats(backend, gated);
+  });
+}
+
+TEST_CASE("Convolve applies SiLU, to the bit") {
+  // Sums begin with 0, so that none is -0.
+  const auto function = [](float x) { return SiluOf<FloatOps>(x + 0.0f); };
+  CheckFunction(function, [](Backend& backend, const std::vector<float>& x) {
+    const auto channels = std::ssize(x);
+    const OneStep step(backend, channels, {1, 1});
+    std::vector<float> rows = x;
+    rows.insert(rows.end(), x.begin(), x.end());
+    const OwnedTensor ones = Upload(backend, All(x, 1), {1, channels}, DType::kF32);
+    const OwnedTensor out = Make(backend, DType::kF32, {2, channels});
+    backend.ops().Convolve(out, UploadAct(backend, rows, {2, channels}),
+                           {.weight = ones, .bias = {}, .has_silu = true}, step.part(),
+                           step.plan());
+    return Floats(backend, out.view().Rows(1, 1));
+  });
+}
+
+// A state that was empty is the step, and comes out.
+TEST_CASE("SelectiveScan's steps are softplus, to the bit") {
+  CheckFunction(SoftplusOf<FloatOps, float>, [](Backend& backend, const std::vector<float>& x) {
+    SelectCase c;
+    c.channels = std::ssize(x);
+    c.states = 1;
+    c.lengths = {1, 1};
+    c.x = All(x, 1);
+    c.x.insert(c.x.end(), x.size(), 1);
+    c.dt = x;
+    c.dt.insert(c.dt.end(), x.begin(), x.end());
+    c.bc.assign(4, 1);
+    c.a = All(x, -1);
+    c.dt_bias = All(x, 0);
+    c.d = All(x, 0);
+    std::vector<float> result = c.Run(backend);
+    result.resize(x.size());  // of the first token
+    return result;
+  });
 }
 
 TEST_CASE("Gates of recurrent layers have the same bits on every instruction set") {

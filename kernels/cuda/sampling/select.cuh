@@ -13,7 +13,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/device.cuh"
-#include "kernels/exp_non_positive.h"
+#include "kernels/elementary_functions.h"
 
 namespace tandem {
 
