@@ -159,7 +159,7 @@ tandem_test(unit_executor LABEL unit
 tandem_test(unit_workers LABEL unit SRCS unit/engine_core/workers/cpu_bind_test.cc unit/engine_core/workers/worker_socket_test.cc
   DEPS engine_core/workers)
 tandem_test(unit_models LABEL unit 
-  SRCS unit/engine_core/models/models_test.cc unit/engine_core/models/registry_test.cc
+  SRCS unit/engine_core/models/models_test.cc unit/engine_core/models/registry_test.cc unit/engine_core/models/rotation_test.cc
        unit/engine_core/models/rank_share_test.cc unit/engine_core/models/layers_test.cc
        unit/engine_core/models/eagle_head_test.cc unit/engine_core/models/medusa_heads_test.cc
        unit/engine_core/models/mtp_head_test.cc

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/read_file.h"
+#include "kernels/elementary_functions.h"
 
 namespace tandem {
 namespace {
@@ -43,12 +44,12 @@ void Normalize(std::vector<float>* values) {
 
 void Activate(ScoreActivation activation, std::vector<float>* values) {
   if (activation == ScoreActivation::kSigmoid) {
-    for (float& value : *values) value = 1 / (1 + std::exp(-value));
+    for (float& value : *values) value = SigmoidOf<FloatOps>(value);
   }
   if (activation != ScoreActivation::kSoftmax) return;
   const float most = *std::max_element(values->begin(), values->end());
   double sum = 0;
-  for (float& value : *values) sum += static_cast<double>(value = std::exp(value - most));
+  for (float& value : *values) sum += static_cast<double>(value = ExpNonPositive(value - most));
   for (float& value : *values) value = static_cast<float>(value / sum);
 }
 

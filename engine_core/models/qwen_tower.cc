@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "engine_core/models/rotation.h"
+
 namespace tandem {
 namespace {
 
@@ -38,9 +40,9 @@ PatchAngles AnglesOf(const std::vector<PatchPlace>& places, int64_t head_dim) {
   PatchAngles by_position;
   for (int32_t position = 0; position <= most; ++position) {
     for (const float frequency : frequencies) {
-      const float angle = static_cast<float>(position) * frequency;
-      by_position.cos.push_back(std::cos(angle));
-      by_position.sin.push_back(std::sin(angle));
+      const Rotation rotation = RotationBy(static_cast<float>(position) * frequency);
+      by_position.cos.push_back(rotation.cos);
+      by_position.sin.push_back(rotation.sin);
     }
   }
   PatchAngles angles;

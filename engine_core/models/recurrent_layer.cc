@@ -1,7 +1,6 @@
 #include "engine_core/models/recurrent_layer.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <numeric>
@@ -11,6 +10,7 @@
 
 #include "engine_core/models/load_packed.h"
 #include "engine_core/models/recurrent_share.h"
+#include "kernels/elementary_functions.h"
 
 namespace tandem {
 namespace {
@@ -224,7 +224,7 @@ StatusOr<OwnedTensor> LayerLoader::LoadDecays(const char* name) const {
       ConvertTensor(Tensor(row.data(), DType::kF32, {1, states}),
                     stored.view().Rows(own.begin + c, 1));
       for (int64_t n = 0; n < states; ++n) {
-        decays[n * own.count + c] = -std::exp(row[static_cast<size_t>(n)]);
+        decays[n * own.count + c] = -ExpOf<FloatOps>(row[static_cast<size_t>(n)]);
       }
     }
     return OkStatus();

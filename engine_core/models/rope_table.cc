@@ -5,6 +5,8 @@
 #include <numbers>
 #include <span>
 
+#include "engine_core/models/rotation.h"
+
 namespace tandem {
 namespace {
 
@@ -96,7 +98,7 @@ std::vector<float> RopeFrequencies(const RopeConfig& rope, int64_t head_dim,
 RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_positions,
                         BorrowedFunction<int64_t, RangeFunction> run) {
   const std::vector<float> frequencies = RopeFrequencies(rope, head_dim, max_positions);
-  const double attention_factor = AttentionFactor(rope, max_positions);
+  const auto attention_factor = static_cast<float>(AttentionFactor(rope, max_positions));
   RopeTable table;
   table.cos.resize(static_cast<size_t>(max_positions) * frequencies.size());
   table.sin.resize(table.cos.size());
@@ -105,9 +107,9 @@ RopeTable MakeRopeTable(const RopeConfig& rope, int64_t head_dim, int64_t max_po
     for (int64_t position = begin; position < end; ++position) {
       for (const float frequency : frequencies) {
         // The angle is rounded to float, as in the code that trained the models.
-        const float angle = static_cast<float>(position) * frequency;
-        table.cos[i] = static_cast<float>(std::cos(angle) * attention_factor);
-        table.sin[i++] = static_cast<float>(std::sin(angle) * attention_factor);
+        const Rotation rotation = RotationBy(static_cast<float>(position) * frequency);
+        table.cos[i] = rotation.cos * attention_factor;
+        table.sin[i++] = rotation.sin * attention_factor;
       }
     }
   });

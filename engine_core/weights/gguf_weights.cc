@@ -72,7 +72,10 @@ class GgufWeights final : public Weights {
     const Tensor view =
         rows == 0 ? Tensor(nullptr, dtype, {columns}) : Tensor(nullptr, dtype, {rows, columns});
     if (part.place.is_decay) {
-      return Changed(part, view, [](float number) { return std::log(-number); });
+      // Rounded from a double, so that the bits do not depend on the libm.
+      return Changed(part, view, [](float number) {
+        return static_cast<float>(std::log(-static_cast<double>(number)));
+      });
     }
     if (const float offset = architecture_->norm_offset; part.place.is_norm && offset != 0) {
       return Changed(part, view, [&](float number) { return number - offset; });
