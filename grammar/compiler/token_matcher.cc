@@ -64,12 +64,31 @@ StatusOr<xgrammar::CompiledGrammar> CompileJsonSchema(const GrammarSpec& spec,
                                     std::pair<std::string, std::string>(",", ":"));
 }
 
+// A tag reads EBNF alone. Whether a grammar in it changed.
+bool RewriteGrammarsOfTag(Json* part) {
+  bool is_changed = false;
+  const auto grammar = part->is_object() ? part->find("grammar") : part->end();
+  if (grammar != part->end() && grammar->is_string()) {
+    const auto& text = grammar->get_ref<const std::string&>();
+    if (!text.empty() && LooksLikeLark(text)) {
+      *grammar = xgrammar::Grammar::FromLark(text).ToString();
+      is_changed = true;
+    }
+  }
+  for (auto it = part->begin(); part->is_structured() && it != part->end(); ++it) {
+    const bool is_schema = part->is_object() && it.key() == "json_schema";
+    if (!is_schema) is_changed |= RewriteGrammarsOfTag(&*it);
+  }
+  return is_changed;
+}
+
 StatusOr<xgrammar::CompiledGrammar> CompileTag(const GrammarSpec& spec,
                                                xgrammar::GrammarCompiler& compiler) {
   Json tag = Json::parse(spec.text, nullptr, /*allow_exceptions=*/false);
   ASSIGN_OR_RETURN(bool is_changed, UpdateStructuralTag(spec.blanks, &tag));
   RETURN_IF_ERROR(CheckSchemasOfTag(tag));
   is_changed |= RewriteSchemasOfTag(&tag);
+  is_changed |= RewriteGrammarsOfTag(&tag);
   return compiler.CompileStructuralTag(is_changed ? tag.dump() : spec.text);
 }
 

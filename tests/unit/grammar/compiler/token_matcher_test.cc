@@ -109,10 +109,24 @@ TEST_CASE("a pattern with letters of any alphabet leaves no quote unescaped") {
   }
 }
 
-TEST_CASE("Lark's form is read too") {
+TEST_CASE("Lark's form is read too, also in a tag") {
   GrammarVocabulary vocabulary = LoadVocabulary();
-  const GrammarSpec spec = {GrammarKind::kGrammar, JsonBlanks::kAny, "start: \"yes\" | \"no\""};
-  CHECK(CompileGrammar(spec, &vocabulary).ok());
+  const GrammarSpec whole = {GrammarKind::kGrammar, JsonBlanks::kAny, R"(start: "yes" /[0-9]+/)"};
+  const GrammarSpec in_tag = {GrammarKind::kStructuralTag, JsonBlanks::kAny,
+                              R"({"type": "structural_tag", "format": {"type": "or", "elements": [
+          {"type": "grammar", "grammar": "start: \"yes\" /[0-9]+/"},
+          {"type": "grammar", "grammar": "root ::= \"no\""}]}})"};
+  for (const GrammarSpec& spec : {whole, in_tag}) {
+    const auto grammar = CompileGrammar(spec, &vocabulary);
+    INFO(grammar.status().message());
+    REQUIRE(grammar.ok());
+    TokenMatcher matcher(*grammar, &vocabulary);
+    for (const char c : std::string("yes4")) {
+      TokenId id = 0;
+      while (vocabulary.text(id) != std::string(1, c)) ++id;
+      CHECK(matcher.Accept(id));
+    }
+  }
 }
 
 // The text of a special token of the vocabulary, which its bytes spell too.
