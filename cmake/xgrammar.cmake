@@ -34,6 +34,30 @@ if(TANDEM_XGRAMMAR)
     tandem_repair_xgrammar(${dir}/xgrammar-0.2.8/cpp/json_schema_converter.cc
       "AddCharacterClass({{'\"', '\"'}, {'\\\\', '\\\\'}, {'\\r', '\\r'}, {'\\n', '\\n'}}, true)"
       "AddCharacterClass({{0, 0x1f}, {'\"', '\"'}, {'\\\\', '\\\\'}}, true)")
+    # Names of properties may be spelled in ASCII, as Python's json writes them.
+    tandem_repair_xgrammar(${dir}/xgrammar-0.2.8/cpp/json_schema_converter.cc
+      "return ByteString(picojson::value(key).serialize());"
+      "const std::string text = picojson::value(key).serialize();
+  std::string ascii;
+  char unit[8];
+  for (size_t i = 0; i < text.size();) {
+    const unsigned lead = static_cast<unsigned char>(text[i]);
+    const int size = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
+    unsigned code_point = size == 1 ? lead : lead & (0x7fU >> size);
+    for (int k = 1; k < size && i + k < text.size(); ++k) code_point = code_point << 6 | (text[i + k] & 0x3f);
+    i += size;
+    if (code_point < 0x80) {
+      ascii += static_cast<char>(code_point);
+      continue;
+    }
+    if (code_point >= 0x10000) {
+      ascii.append(unit, std::snprintf(unit, sizeof unit, \"\\\\u%04x\", 0xd7c0 + (code_point >> 10)));
+      code_point = 0xdc00 | (code_point & 0x3ff);
+    }
+    ascii.append(unit, std::snprintf(unit, sizeof unit, \"\\\\u%04x\", code_point & 0xffff));
+  }
+  if (ascii == text || !excludes_.empty()) return ByteString(text);
+  return Choice({ByteString(text), ByteString(ascii)});")
     # Classes in what follows a rule are compared by the lowest byte of their characters, so that masks
     # allow tokens that the matcher refuses (a hyphen for U+4E2D) and refuse tokens that it accepts.
     tandem_repair_xgrammar(${dir}/xgrammar-0.2.8/cpp/earley_parser.cc

@@ -99,11 +99,10 @@ class Checker {
   TokenId byte_ids_[256] = {};
 };
 
-// xgrammar takes no \u escapes in names of properties and in strings of limited length: a model
-// writes the characters.
+// xgrammar takes no escapes in strings of limited length. With them as a second kind of character a
+// mask took 10 to 270 times as long.
 bool IsNarrower(const Json& recorded, const std::string& text) {
-  const bool is_one = recorded["name"] == "json_str_len" || recorded["name"] == "json_unicode_keys";
-  return is_one && text.find("\\u") != text.npos;
+  return recorded["name"] == "json_str_len" && text.find("\\u") != text.npos;
 }
 
 TEST_CASE("grammars accept and refuse what was recorded") {
