@@ -185,7 +185,7 @@ void ForkedJobs::HearProgram() {
     is_ready_ = true;
     return;
   }
-  broken_ = InternalError(packet->bytes.substr(1));
+  broken_ = InternalError(ErrorOf(*packet));
   LOG_INFO << options_.unavailable << ": " << broken_.message();
   program_.reset();
 }
@@ -208,7 +208,7 @@ void ForkedJobs::HearJob(Job* job) {
     return End(job,
                ForkedJobResult{.packet = *std::move(packet), .socket = std::move(job->socket)});
   }
-  if (packet.ok()) return End(job, InvalidArgumentError(packet->bytes.substr(1)));
+  if (packet.ok()) return End(job, InvalidArgumentError(ErrorOf(*packet)));
   StartAgain(job, options_.killed);
 }
 

@@ -7,6 +7,7 @@
 
 #include "common/packets.h"
 #include "common/status.h"
+#include "common/utf8.h"
 
 namespace tandem {
 
@@ -30,6 +31,14 @@ inline bool IsBegunReply(const Packet& packet) {
 
 inline bool IsErrorReply(const Packet& packet) {
   return packet.bytes[0] == static_cast<char>(ReplyKind::kError);
+}
+
+// Its message, in UTF-8 whatever the process sent: a library that quotes a stranger's text may cut
+// it within a character.
+inline std::string ErrorOf(const Packet& reply) {
+  std::string message;
+  AppendLossyUtf8(std::string_view(reply.bytes).substr(1), &message);
+  return message;
 }
 
 }  // namespace tandem

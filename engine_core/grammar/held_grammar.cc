@@ -51,7 +51,7 @@ Status HeldGrammar::Send() {
 Status HeldGrammar::Receive(double deadline, std::vector<int64_t>* refused) {
   while (num_sent_ > 0) {
     ASSIGN_OR_RETURN(const Packet reply, ReceivePacket(socket_->get(), MsUntil(deadline)));
-    if (IsErrorReply(reply)) return InvalidArgumentError(reply.bytes.substr(1));
+    if (IsErrorReply(reply)) return InvalidArgumentError(ErrorOf(reply));
     const std::vector<int64_t> matchers = std::move(packets_.front().matchers);
     packets_.pop_front();
     --num_sent_;

@@ -151,6 +151,7 @@ class OverHttp(unittest.TestCase):
                 ({"regex": "(" * 100000 + "a"}, ""),
                 ({"grammar": "root ::= missing"}, "\"missing\" is not defined"),
                 ({"grammar": "no grammar at all"}, "the grammar is not valid"),
+                ({"grammar": "é"}, "the grammar is not valid"),  # the message quotes half of it
                 ({"json": {"type": "strange"}}, "the JSON schema is not valid"),
                 ({"json": {"type": "object", "properties": {"a": {"not": {}}}}}, "\"not\" at #/properties/a"),
                 ({"json": {"type": "number", "multipleOf": 0.3}}, "multipleOf"),

@@ -1,7 +1,8 @@
 // A helper program for tests of forked jobs. A job replies whether its process was forked ahead of
 // it, the process ids of the program and its own, and what the program had made ready by then.
-// Started with "dies", processes that are forked ahead die before their jobs come; with "warms" the
-// program makes three things ready, and then has the name "warm".
+// The job "wrong" is refused with a message that is no UTF-8. Started with "dies", processes that
+// are forked ahead die before their jobs come; with "warms" the program makes three things ready,
+// and then has the name "warm".
 
 #include <signal.h>
 #include <sys/prctl.h>
@@ -29,6 +30,8 @@ int main(int argc, char** argv) {
     return false;
   };
   const auto run = [&](const ForkedJob& job) {
+    if (job.head == "wrong")
+      return FailWith(job.socket.get(), InvalidArgumentError("half of \xc3"));
     const std::string reply = static_cast<char>(ReplyKind::kDone) +
                               std::string(is_prepared ? "ahead " : "then ") +
                               std::to_string(getppid()) + ' ' + std::to_string(getpid()) + ' ' +

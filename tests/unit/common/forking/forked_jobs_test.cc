@@ -185,6 +185,15 @@ TEST_CASE("ForkedJobs: a job that nobody wants is not started, and later ones ar
   CHECK(wanted.get_future().get());
 }
 
+TEST_CASE("ForkedJobs: what a process says is UTF-8, whatever it quotes") {
+  const SystemClock clock;
+  ForkedJobs jobs(ForkingJobs({}), &clock);
+  std::promise<Status> refused;
+  jobs.Submit("wrong", "",
+              [&](const StatusOr<ForkedJobResult>& result) { refused.set_value(result.status()); });
+  CHECK(refused.get_future().get().message() == "half of \uFFFD");
+}
+
 TEST_CASE("ForkedJobs: a socket is watched until it can be read, is closed, or time has passed") {
   const SystemClock clock;
   ForkedJobsOptions options;
