@@ -154,6 +154,10 @@ std::span<const TokenId> InputBatch::token_ids(RequestSlot slot) const {
   return {TokensOf(slot), static_cast<size_t>(ConstRow(slot).num_tokens)};
 }
 
+std::span<const TokenId> InputBatch::prompt_ids(RequestSlot slot) const {
+  return {TokensOf(slot), static_cast<size_t>(ConstRow(slot).num_prompt_tokens)};
+}
+
 std::span<const TokenId> InputBatch::output_ids(RequestSlot slot) const {
   return token_ids(slot).subspan(static_cast<size_t>(ConstRow(slot).num_prompt_tokens));
 }

@@ -70,6 +70,8 @@ class InputBatch {
   Row& row(RequestSlot slot) { return rows_[static_cast<size_t>(Index(slot))]; }
   const Row& row(RequestSlot slot) const { return ConstRow(slot); }
   std::span<const TokenId> token_ids(RequestSlot slot) const;
+  // May be read while another thread appends a token.
+  std::span<const TokenId> prompt_ids(RequestSlot slot) const;
   std::span<const TokenId> output_ids(RequestSlot slot) const;
   // Tokens and drafts: what a step computes.
   std::span<const TokenId> input_ids(RequestSlot slot) const;

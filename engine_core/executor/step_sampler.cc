@@ -217,7 +217,8 @@ void StepSampler::AddToRuns(const StepLayout& layout, int64_t row_idx) {
   host_runs_.push_back({row_idx, 1});
 }
 
-// On a thread of the compute pool: touches nothing but its request's.
+// On a thread of the compute pool, which may run another row of the request at the same time: only
+// the row that samples writes what they share.
 void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<float> logits,
                             StepSamples* samples, SamplerScratch* scratch) {
   const LogitsRow& row = layout.logits_rows[row_idx];
@@ -232,7 +233,7 @@ void StepSampler::SampleRow(const StepLayout& layout, size_t row_idx, std::span<
   const bool normalized = IsNormalized(request.sampling.logprobs_mode);
   if (request.prompt_scores) request.prompt_scores->Fill(row.prompt_row, logits, normalized);
   if (!request.prompt_logprobs) return;
-  const TokenId next = batch_->token_ids(slot)[static_cast<size_t>(row.prompt_row) + 1];
+  const TokenId next = batch_->prompt_ids(slot)[static_cast<size_t>(row.prompt_row) + 1];
   FillTopLogprobs(logits, normalized, next, PromptLogprobs(slot, row.prompt_row), &scratch->heap);
 }
 
