@@ -11,6 +11,7 @@
 #include "common/json_text.h"
 #include "common/packed_bytes.h"
 #include "common/read_file.h"
+#include "common/shorten.h"
 
 namespace tandem {
 namespace {
@@ -53,13 +54,6 @@ Status Wrong(const std::string& place, const std::string& key, const std::string
   return InvalidArgumentError(place + ": " + key + " must be " + must_be);
 }
 
-// As much of a client's text as a message repeats.
-std::string Shown(std::string text) {
-  constexpr size_t kMaxShownBytes = 64;
-  if (text.size() > kMaxShownBytes) text = text.substr(0, kMaxShownBytes) + "...";
-  return text;
-}
-
 // The integer, in [1, most]; `otherwise` where there is none.
 StatusOr<int64_t> Size(const std::string& place, const Json& object, const char* key, int64_t most,
                        int64_t otherwise) {
@@ -93,7 +87,7 @@ StatusOr<std::array<float, 3>> Channels(const Json& object, const char* key, dou
 Status MustBe(const std::string& place, const Json& object, const char* key, bool wanted) {
   const Json* value = Find(object, key);
   if (value == nullptr || *value == Json(wanted)) return OkStatus();
-  return InvalidArgumentError(place + ": " + key + " " + Shown(value->dump()) +
+  return InvalidArgumentError(place + ": " + key + " " + Shorten(value->dump()) +
                               " is not supported");
 }
 
@@ -251,7 +245,7 @@ StatusOr<ImageSpec> Changed(ImageSpec spec, const Json& kwargs) {
     const HarmlessRow* row = std::find_if(std::begin(kHarmless), std::end(kHarmless),
                                           [&](const HarmlessRow& r) { return key == r.key; });
     if (row == std::end(kHarmless)) {
-      return InvalidArgumentError(std::string(kKwargs) + ": " + Shown(key) + " is not known; " +
+      return InvalidArgumentError(std::string(kKwargs) + ": " + Shorten(key) + " is not known; " +
                                   (has_limits ? "this model takes min_pixels, max_pixels and size"
                                               : "this model takes none that changes an image"));
     }

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "common/json_text.h"
+#include "common/shorten.h"
 #include "engine_core/weights/json_file.h"
 
 namespace tandem {
@@ -17,12 +18,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxPatterns = 1 << 16;
-constexpr size_t kMaxShownBytes = 200;
 
 std::string Shown(const Json& value) {
-  std::string text = value.dump(-1, ' ', false, Json::error_handler_t::replace);
-  if (text.size() > kMaxShownBytes) text = text.substr(0, kMaxShownBytes) + "...";
-  return text;
+  return Shorten(value.dump(-1, ' ', false, Json::error_handler_t::replace));
 }
 
 Status Refused(std::string_view key, const Json& value, std::string_view why) {

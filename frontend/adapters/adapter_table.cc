@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/shorten.h"
 #include "frontend/openai/json.h"
 
 namespace tandem {
@@ -80,12 +81,12 @@ StatusOr<ServedAdapter> AdapterTable::PlanLoad(const AdapterModule& module, bool
     return InvalidArgumentError("Both 'lora_name' and 'lora_path' must be provided.");
   }
   if (IsAmong(base_names_, module.name)) {
-    return InvalidArgumentError("The lora adapter '" + module.name +
+    return InvalidArgumentError("The lora adapter '" + Shorten(module.name) +
                                 "' conflicts with a served base model.");
   }
   const ServedAdapter* const present = served_->Find(module.name);
   if (present != nullptr && !in_place) {
-    return InvalidArgumentError("The lora adapter '" + module.name +
+    return InvalidArgumentError("The lora adapter '" + Shorten(module.name) +
                                 "' has already been loaded. If you want to load the adapter in "
                                 "place, set 'load_inplace' to True.");
   }
@@ -120,7 +121,7 @@ StatusOr<ServedAdapter> AdapterTable::Remove(const std::string& name) {
   }
   const ServedAdapter* const present = served_->Find(name);
   if (present == nullptr) {
-    return NotFoundError("The lora adapter '" + name + "' cannot be found.");
+    return NotFoundError("The lora adapter '" + Shorten(name) + "' cannot be found.");
   }
   ServedAdapter removed = *present;
   std::vector<ServedAdapter> list = served_->list();

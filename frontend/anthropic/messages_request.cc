@@ -4,6 +4,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "common/shorten.h"
 #include "frontend/openai/parse_fields.h"
 #include "frontend/openai/refuse.h"
 
@@ -17,10 +18,8 @@ Status WrongForm(const std::string& where, std::string_view must_be) {
 
 bool IsText(const Json* value) { return value != nullptr && value->is_string(); }
 
-// At most as much of a client's text as a message should repeat.
-std::string Shown(const Json& text) {
-  constexpr size_t kMaxShownBytes = 64;
-  return DumpJson(text.get_ref<const std::string&>().substr(0, kMaxShownBytes));
+std::string Quoted(const Json& text) {
+  return DumpJson(Shorten(text.get_ref<const std::string&>()));
 }
 
 Status NeedText(const std::string& where, const Json& object, const char* key) {
@@ -47,7 +46,7 @@ Status CheckTool(const std::string& where, const Json& tool) {
   const Json* type = Find(tool, "type");
   if (type != nullptr && *type != "custom") {
     if (!type->is_string()) return WrongType(where + "type ", "a string", *type);
-    return Refuse("tools", "tools of type " + Shown(*type) +
+    return Refuse("tools", "tools of type " + Quoted(*type) +
                                " are not supported by this server; only custom tools with an "
                                "input_schema are");
   }
@@ -108,7 +107,7 @@ Status CheckToolResult(const std::string& where, const Json& block) {
       continue;
     }
     if (*type != "text") {
-      return Refuse("messages", Shown(*type) +
+      return Refuse("messages", Quoted(*type) +
                                     " blocks in tool results are not supported by this server; "
                                     "only text, image and tool_reference are");
     }
@@ -182,7 +181,7 @@ Status CheckBlock(const std::string& where, const Json& role, const Json& block)
     return WrongForm(where, "is wrong: " + std::string(row.type) +
                                 " blocks are only allowed in messages with role " + roles);
   }
-  return WrongForm(where, "has the type " + Shown(*type) + "; this server takes " + KnownBlocks());
+  return WrongForm(where, "has the type " + Quoted(*type) + "; this server takes " + KnownBlocks());
 }
 
 Status CheckMessage(const std::string& where, const Json& message) {
@@ -190,7 +189,7 @@ Status CheckMessage(const std::string& where, const Json& message) {
   const Json* role = Find(message, "role");
   if (!IsText(role)) return WrongForm(where, "must have a role");
   if (*role != "user" && *role != "assistant" && *role != "system") {
-    return WrongForm(where, "must have the role user, assistant or system, got " + Shown(*role));
+    return WrongForm(where, "must have the role user, assistant or system, got " + Quoted(*role));
   }
   const Json* content = Find(message, "content");
   if (IsText(content)) return OkStatus();
@@ -251,7 +250,7 @@ Status ParseAnthropicTools(Json& value, MessagesRequest* out) {
     RETURN_IF_ERROR(CheckTool("tool " + std::to_string(i) + " ", value[i]));
     const Json& name = value[i]["name"];
     if (!names.insert(name.get_ref<const std::string&>()).second) {
-      return Refuse("tools", "tool names must be different, " + Shown(name) + " occurs twice");
+      return Refuse("tools", "tool names must be different, " + Quoted(name) + " occurs twice");
     }
   }
   out->tools = JsonDocument(std::move(value));

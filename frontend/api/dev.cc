@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "common/log.h"
+#include "common/shorten.h"
 #include "common/strings.h"
 #include "common/version.h"
 #include "frontend/api/abort_requests.h"
@@ -85,7 +86,8 @@ bool AllTrue(const Results& results) {
 // ---- Query parameters ----
 
 Status BadParameter(const std::string& name, const std::string& value, std::string_view allowed) {
-  return InvalidArgumentError(name + " is '" + value + "', must be " + std::string(allowed))
+  return InvalidArgumentError(name + " is '" + Shorten(value) + "', must be " +
+                              std::string(allowed))
       .WithParam(name);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/shorten.h"
 #include "common/strings.h"
 #include "frontend/api/adapters.h"
 #include "frontend/api/beam_run.h"
@@ -38,7 +39,7 @@ StatusOr<std::optional<int64_t>> ReadPriority(const HttpRequest& request) {
   if (text.empty()) return std::optional<int64_t>();
   const std::optional<int64_t> priority = ParseNumber<int64_t>(text);
   if (priority) return priority;
-  return InvalidArgumentError("X-Vllm-Priority is '" + std::string(text) +
+  return InvalidArgumentError("X-Vllm-Priority is '" + Shorten(text) +
                               "', must be an integer of 64 bits");
 }
 
@@ -62,7 +63,7 @@ StatusOr<std::optional<int32_t>> ReadRank(const HttpRequest& request, const Engi
   const int first = engines.start_rank(), last = first + engines.num_engines() - 1;
   const std::optional<int> rank = ParseNumber<int>(text);
   if (rank && *rank >= first && *rank <= last) return std::optional<int32_t>(*rank - first);
-  return InvalidArgumentError("X-data-parallel-rank is '" + std::string(text) + "', must be in [" +
+  return InvalidArgumentError("X-data-parallel-rank is '" + Shorten(text) + "', must be in [" +
                               std::to_string(first) + ", " + std::to_string(last) + "]");
 }
 
@@ -73,7 +74,7 @@ StatusOr<std::optional<double>> ReadTimeout(const HttpRequest& request, std::str
   if (text.empty()) return std::optional<double>();
   const std::optional<double> value = ParseNumber<double>(text);
   if (!value || !(*value > 0)) {
-    return InvalidArgumentError(std::string(name) + " is '" + std::string(text) +
+    return InvalidArgumentError(std::string(name) + " is '" + Shorten(text) +
                                 "', must be a number above 0");
   }
   constexpr double kLongest = 1e6;  // a clock may count so far

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/shorten.h"
 #include "common/strings.h"
 #include "frontend/api/error.h"
 #include "frontend/openai/json.h"
@@ -15,19 +16,19 @@ namespace {
 // Base names first, as many as a line may show.
 Status UnknownModel(const std::vector<std::string>& names, const ServedAdapters& adapters,
                     const std::string& model) {
-  constexpr size_t kMaxShownBytes = 256;
+  constexpr size_t kMaxListBytes = 512;
   std::string valid;
   size_t num_left = names.size() + adapters.list().size();
   const auto add = [&](const std::string& name) {
-    if (valid.size() + name.size() > 2 * kMaxShownBytes) return;
+    if (valid.size() + name.size() > kMaxListBytes) return;
     valid += (valid.empty() ? "`" : ", `") + name + "`";
     --num_left;
   };
   for (const std::string& name : names) add(name);
   for (const ServedAdapter& adapter : adapters.list()) add(adapter.lora.name);
   if (num_left > 0) valid += " and " + std::to_string(num_left) + " more";
-  return NotFoundError("the model `" + model.substr(0, kMaxShownBytes) +
-                       "` does not exist; this server has " + valid)
+  return NotFoundError("the model `" + Shorten(model) + "` does not exist; this server has " +
+                       valid)
       .WithParam("model");
 }
 

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/shorten.h"
 #include "frontend/openai/refuse.h"
 
 namespace tandem {
@@ -49,7 +50,7 @@ StatusOr<ChatRequest> ChatOfParseContext(const Json& context) {
     if (name == kHistory) continue;
     if (std::find(std::begin(kContextFields), std::end(kContextFields), name) ==
         std::end(kContextFields)) {
-      return Refuse("parse_context", "parse_context has the unknown field " + name +
+      return Refuse("parse_context", "parse_context has the unknown field " + Shorten(name) +
                                          "; the server that rendered the request is newer");
     }
     body[name] = value;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/shorten.h"
 #include "frontend/api/error.h"
 #include "frontend/api/pooled_writer.h"
 #include "frontend/text/base64.h"
@@ -307,7 +308,7 @@ class CohereEmbeddingCall final : public GenerationCall {
     if (name == "search_document") name = "document";
     const auto prompt = pooling.prompts.find(name);
     if (prompt == pooling.prompts.end()) {
-      return InvalidArgumentError("input_type is " + *request_.input_type +
+      return InvalidArgumentError("input_type is " + Shorten(*request_.input_type) +
                                   ", but the model has no prompt of this name")
           .WithParam("input_type");
     }

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/log_event.h"
+#include "common/shorten.h"
 
 namespace tandem {
 namespace {
@@ -21,9 +22,7 @@ Status NotKept(const std::string& id) {
 }  // namespace
 
 Status NoSuchResponse(std::string_view id, std::string_view why) {
-  constexpr size_t kMaxShownBytes = 256;
-  return NotFoundError("Response with id '" + std::string(id.substr(0, kMaxShownBytes)) +
-                       "' not found. " + std::string(why))
+  return NotFoundError("Response with id '" + Shorten(id) + "' not found. " + std::string(why))
       .WithParam("response_id");
 }
 

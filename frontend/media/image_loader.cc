@@ -7,6 +7,7 @@
 #include <string_view>
 #include <utility>
 
+#include "common/shorten.h"
 #include "common/strings.h"
 #include "frontend/net/ask_shard.h"
 
@@ -94,9 +95,7 @@ Awaitable<Status> ImageLoader::Load(std::shared_ptr<ImageBatch> batch, size_t in
     image.prepared = found;
     if (found) co_return OkStatus();
     if (image.url.empty()) {
-      constexpr size_t kMaxShownBytes = 64;
-      co_return InvalidArgumentError("no image is kept with the uuid " +
-                                     image.uuid->substr(0, kMaxShownBytes) +
+      co_return InvalidArgumentError("no image is kept with the uuid " + Shorten(*image.uuid) +
                                      "; send the image with it");
     }
   }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "common/clock.h"
+#include "common/shorten.h"
 #include "common/strings.h"
 #include "common/unique_fd.h"
 #include "frontend/media/public_address.h"
@@ -150,7 +151,7 @@ Status MediaReader::CheckDomain(const WebUrl& url) const {
     domains += (domains.empty() ? "'" : ", '") + domain + "'";
   }
   return InvalidArgumentError("The URL must be from one of the allowed domains: [" + domains +
-                              "]. Input URL domain: " + url.host);
+                              "]. Input URL domain: " + Shorten(url.host));
 }
 
 StatusOr<std::string> MediaReader::Fetch(std::string_view text,
@@ -198,7 +199,7 @@ StatusOr<std::string> MediaReader::ReadFile(std::string_view url) const {
   if (url.starts_with("localhost/")) url.remove_prefix(std::strlen("localhost"));
   const std::string path =
       fs::path(PercentDecode(url.substr(0, url.find_first_of("?#")))).lexically_normal().string();
-  const Status refused = InvalidArgumentError("The file path " + path +
+  const Status refused = InvalidArgumentError("The file path " + Shorten(path) +
                                               " must be a subpath of `--allowed-local-media-path " +
                                               access_.local_path + "`.");
   const std::string given = fs::path(access_.local_path).lexically_normal().string();
@@ -207,7 +208,7 @@ StatusOr<std::string> MediaReader::ReadFile(std::string_view url) const {
   }
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
   struct stat facts {};
-  if (!fd || fstat(fd.get(), &facts) != 0) return DataLossError(path + ": cannot be read");
+  if (!fd || fstat(fd.get(), &facts) != 0) return DataLossError(Shorten(path) + ": cannot be read");
   if (!IsBelow(PathOf(fd.get()), local_path_)) return refused;
   if (!S_ISREG(facts.st_mode)) return DataLossError(path + ": is not a file");
   if (facts.st_size > access_.max_bytes) return TooLarge();

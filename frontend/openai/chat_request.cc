@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/shorten.h"
 #include "frontend/openai/message_content.h"
 
 namespace tandem {
@@ -29,10 +30,9 @@ Status CheckRole(const std::string& where, const Json& role) {
   for (const char* known : {"system", "developer", "user", "assistant", "tool", "function"}) {
     if (role == known) return OkStatus();
   }
-  constexpr size_t kMaxShownBytes = 64;
   return InvalidArgumentError(
       where + "role must be system, developer, user, assistant, tool or function, got " +
-      DumpJson(role.get_ref<const std::string&>().substr(0, kMaxShownBytes)));
+      DumpJson(Shorten(role.get_ref<const std::string&>())));
 }
 
 Status CheckMessage(size_t i, const Json& message) {
@@ -204,7 +204,7 @@ Status CheckNamedTool(const Json& choice, const Json& tools) {
   const Json* function = Find(choice, "function");
   if (function == nullptr || !function->is_object()) {
     return InvalidArgumentError("Invalid value for `function`: `" +
-                                (function == nullptr ? std::string("None") : DumpJson(*function)) +
+                                (function == nullptr ? "None" : Shorten(DumpJson(*function))) +
                                 "` in `tool_choice`! " + kToolChoiceUsage)
         .WithParam("tool_choice.function");
   }
@@ -217,7 +217,7 @@ Status CheckNamedTool(const Json& choice, const Json& tools) {
   }
   if (!name->is_string() || name->get_ref<const std::string&>().empty()) {
     return InvalidArgumentError("Invalid `name` in `function`: `" +
-                                (name->is_string() ? std::string() : DumpJson(*name)) +
+                                (name->is_string() ? "" : Shorten(DumpJson(*name))) +
                                 "` in `tool_choice`! " + kToolChoiceUsage)
         .WithParam("tool_choice.function.name");
   }
@@ -240,7 +240,7 @@ Status CheckToolChoice(const ChatRequest& request) {
   if (choice == "auto" || choice == "required") return OkStatus();
   return InvalidArgumentError(
              "Invalid value for `tool_choice`: " +
-             (choice.is_string() ? choice.get<std::string>() : DumpJson(choice)) +
+             Shorten(choice.is_string() ? choice.get<std::string>() : DumpJson(choice)) +
              "! Only named tools, \"none\", \"auto\" or \"required\" are supported.")
       .WithParam("tool_choice");
 }

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/shorten.h"
+
 namespace tandem {
 namespace {
 
@@ -48,7 +50,7 @@ Status ParseReasoningParserKwargs(Json& value, GenerateRequest* out) {
   if (!value.is_object()) return WrongType("", "an object", value);
   for (const auto& [name, kwargs] : value.items()) {
     if (name != "chat_template_kwargs") {
-      return InvalidArgumentError("must have chat_template_kwargs alone, not " + name);
+      return InvalidArgumentError("must have chat_template_kwargs alone, not " + Shorten(name));
     }
     if (!kwargs.is_object()) return WrongType("", "an object of objects", kwargs);
     out->template_kwargs = JsonDocument(kwargs);

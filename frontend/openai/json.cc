@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "common/shorten.h"
+
 namespace tandem {
 namespace {
 
@@ -34,9 +36,7 @@ class LimitedReader {
       return Refuse("an object has more than " + std::to_string(limits_.max_object_keys) + " keys");
     }
     if (IsDuplicate(level, object, name)) {
-      constexpr size_t kMaxShownBytes = 64;
-      return Refuse("an object has the same key twice: " +
-                    DumpJson(name.substr(0, kMaxShownBytes)));
+      return Refuse("an object has the same key twice: " + DumpJson(Shorten(name)));
     }
     level.key = std::move(name);
     return true;

@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/shorten.h"
 #include "frontend/openai/parse.h"
 
 namespace tandem {
@@ -62,14 +63,13 @@ const char* TextKey(const std::string& type) {
 }
 
 Status UnsupportedPart(const std::string& type) {
-  constexpr size_t kMaxShownBytes = 64;
   std::string known;
   for (const TextPart& part : kTextParts) {
     known.append(part.type).append(", ");
   }
   known.append(kImageUrlType).append(", ").append(kInputImageType).append(", ");
   known += kEmbeddedType;
-  return InvalidArgumentError("content parts of type " + DumpJson(type.substr(0, kMaxShownBytes)) +
+  return InvalidArgumentError("content parts of type " + DumpJson(Shorten(type)) +
                               " are not supported by this server; supported: " + known)
       .WithParam("messages");
 }

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "common/log.h"
+#include "common/shorten.h"
 #include "frontend/openai/generation_request.h"
 #include "frontend/openai/parse.h"
 
@@ -120,14 +121,13 @@ void ParseFields(Json& body, std::span<const ApiField<T>> fields, T* out, BodyEr
 template <class... Tables>
 void LogUnknownFields(const Json& body, const Tables&... tables) {
   if (!LogEnabled(LogLevel::kDebug)) return;
-  constexpr size_t kMaxShownBytes = 64;
   for (const auto& [name, value] : body.items()) {
     const auto has = [&key = name](const auto& table) {
       return std::any_of(std::begin(table), std::end(table),
                          [&key](const auto& field) { return field.name == key; });
     };
     if (!(has(tables) || ...)) {
-      LOG_DEBUG << "unknown field ignored: " << DumpJson(name.substr(0, kMaxShownBytes));
+      LOG_DEBUG << "unknown field ignored: " << DumpJson(Shorten(name));
     }
   }
 }

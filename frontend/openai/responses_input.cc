@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/shorten.h"
 #include "frontend/openai/refuse.h"
 
 namespace tandem {
@@ -84,8 +85,7 @@ class MessageBuilder {
                           "Unsupported input item type: item_reference; set previous_response_id "
                           "to go on from a stored response, or send the item itself");
     }
-    constexpr size_t kMaxShownBytes = 64;
-    return RefuseByName("input", "Unsupported input item type: " + type->substr(0, kMaxShownBytes));
+    return RefuseByName("input", "Unsupported input item type: " + Shorten(*type));
   }
 
   // The last item is an assistant's message that is not complete.
@@ -258,9 +258,8 @@ class FunctionList {
     }
     const bool known = *type == "function" || *type == "custom" || *type == "namespace";
     if (!known || (*type == "namespace" && !name_space.empty())) {
-      constexpr size_t kMaxShownBytes = 64;
-      return RefuseByName("tools", "Tools of type " + type->substr(0, kMaxShownBytes) +
-                                       " are not supported by this server.");
+      return RefuseByName("tools",
+                          "Tools of type " + Shorten(*type) + " are not supported by this server.");
     }
     if (name == nullptr || name->empty()) return RefuseByName("tools", "A tool must have a name.");
     if (*type == "namespace") return AddNamespace(tool, field, *name);
@@ -319,9 +318,7 @@ StatusOr<const ResponseTool*> NamedTool(const Json& named, const ResponseTools& 
                       *type == "custom");
   }
   if (tool != nullptr) return tool;
-  constexpr size_t kMaxShownBytes = 64;
-  return RefuseByName("tool_choice", "Tool choice '" +
-                                         (type == nullptr ? "" : type->substr(0, kMaxShownBytes)) +
+  return RefuseByName("tool_choice", "Tool choice '" + (type == nullptr ? "" : Shorten(*type)) +
                                          "' not found in 'tools' parameter.");
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "common/shorten.h"
 #include "frontend/openai/generation_request.h"
 #include "grammar/schema/json_schema_check.h"
 #include "proto_msgpack/codec.h"
@@ -316,7 +317,7 @@ Status ParseStructuredOutputs(Json& value, GenerationRequest* out) {
     } else if (part == "structural_tag") {
       status = ReadStructuralTag(kField, item, &outputs.structural_tag);
     } else {
-      status = InvalidArgumentError("has a key that is not known: " + DumpJson(part.substr(0, 64)));
+      status = InvalidArgumentError("has a key that is not known: " + DumpJson(Shorten(part)));
     }
     RETURN_IF_ERROR(status);
   }

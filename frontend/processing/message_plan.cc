@@ -3,6 +3,8 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/shorten.h"
+
 namespace tandem {
 namespace {
 
@@ -44,7 +46,7 @@ StatusOr<Choice> ChoiceOf(const ParserConfig& config, const ChatRequest& request
   }
   if (choice.is_object()) {
     if (has_parser) return Choice::kNamed;
-    return NoForcedChoice("function " + choice["function"]["name"].dump());
+    return NoForcedChoice("function " + Shorten(choice["function"]["name"].dump()));
   }
   if (!has_parser) return NoAutoChoice();
   return Choice::kAuto;

@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "common/shorten.h"
 #include "common/strings.h"
 #include "frontend/openai/refuse.h"
 #include "frontend/processing/input_processor.h"
@@ -81,7 +82,8 @@ Status InputProcessor::CheckPooling(const PoolingRequest& request,
   if (!request.dimensions) return OkStatus();
   const int64_t dimensions = *request.dimensions;
   if (!pooling.is_matryoshka) {
-    const std::string model = request.model ? "Model \"" + *request.model + "\"" : "The model";
+    const std::string model =
+        request.model ? "Model \"" + Shorten(*request.model) + "\"" : "The model";
     return Refuse("dimensions", model +
                                     " does not support Matryoshka embeddings; dimensions must "
                                     "be unset (received dimensions=" +

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/shorten.h"
 #include "common/strings.h"
 #include "grammar/schema/json_pattern.h"
 #include "grammar/schema/json_references.h"
@@ -270,7 +271,7 @@ std::string PlainMessage(std::string_view message) {
     }
     begin = next.end;
   }
-  return text.substr(0, kMaxBytes);
+  return Shorten(text, kMaxBytes);
 }
 
 }  // namespace tandem

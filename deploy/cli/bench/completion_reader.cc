@@ -3,6 +3,8 @@
 #include <array>
 #include <nlohmann/json.hpp>
 
+#include "common/shorten.h"
+
 namespace tandem {
 namespace {
 
@@ -126,7 +128,7 @@ Status CompletionReader::TakeChunk(std::string_view json, double now) {
   chunk.text = &outcome_->text;
   ChunkReader reader(&chunk);
   if (!Json::sax_parse(json.begin(), json.end(), &reader) || !chunk.is_object) {
-    return DataLossError("malformed chunk: " + std::string(json.substr(0, kMaxErrorBytes)));
+    return DataLossError("malformed chunk: " + Shorten(json, kMaxErrorBytes));
   }
   if (!chunk.error.empty()) return UnavailableError("error event: " + chunk.error);
   if (chunk.completion_tokens > 0) outcome_->output_tokens = chunk.completion_tokens;
@@ -147,7 +149,7 @@ Status CompletionReader::TakeChunk(std::string_view json, double now) {
 Status CompletionReader::Finish(int status_code, const std::string& reason, double now) {
   if (status_code != kHttpOk) {
     return UnavailableError("HTTP " + std::to_string(status_code) + " " + reason + ": " +
-                            body_.substr(0, kMaxErrorBytes));
+                            Shorten(body_, kMaxErrorBytes));
   }
   if (!is_event_stream_ && !body_.empty()) RETURN_IF_ERROR(TakeChunk(body_, now));
   body_.clear();

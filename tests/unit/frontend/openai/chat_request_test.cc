@@ -115,5 +115,26 @@ TEST_CASE("a system's billing line is left out, the lines after it stay") {
   CHECK(ForTemplate({{"role", "user"}, {"content", line}}, false) == line);
 }
 
+TEST_CASE("a refusal repeats a long text in part") {
+  const std::string long_text(5000, 'x');
+  const Json tool = {{"type", "function"}, {"function", {{"name", "now"}}}};
+  const auto refusal = [&](const Json& role, const Json& choice) {
+    const Json message = {{"role", role}, {"content", "a"}};
+    return ParseChatRequest({{"messages", Json::array({message})},
+                             {"tools", Json::array({tool})},
+                             {"tool_choice", choice}})
+        .status();
+  };
+  const Json named = {{"type", "function"}, {"function", {{"name", {long_text}}}}};
+  for (const Status& status :
+       {refusal("user", long_text), refusal("user", Json::array({long_text})),
+        refusal("user", {{"function", {long_text}}}), refusal("user", named),
+        refusal(long_text, "auto")}) {
+    CHECK(status.message().find("xxx") != std::string::npos);
+    CHECK(status.message().find("...") != std::string::npos);
+    CHECK(status.message().size() < 500);
+  }
+}
+
 }  // namespace
 }  // namespace tandem

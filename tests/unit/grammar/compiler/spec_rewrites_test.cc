@@ -4,6 +4,8 @@
 
 #include <catch2/catch.hpp>
 
+#include "common/strings.h"
+
 namespace tandem {
 namespace {
 
@@ -125,6 +127,14 @@ TEST_CASE("each line of a library's message loses its place and is there once") 
   CHECK(PlainMessage(twice) == "Warning: no lookahead");
   CHECK(PlainMessage("Of /p: " + twice + "[1] /b.h:1: Check failed: (x > 1) is false: x is 0") ==
         "Of /p:\nWarning: no lookahead\nx is 0");
+}
+
+TEST_CASE("a library's long message ends with a whole character") {
+  std::string text = "a";
+  while (text.size() < 2000) text += "\u00e9";
+  const std::string message = PlainMessage(text);
+  CHECK(message.size() < 1010);
+  CHECK(FindInvalidUtf8(message) == std::string::npos);
 }
 
 }  // namespace
