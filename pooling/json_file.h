@@ -3,7 +3,6 @@
 // The JSON files beside a model's weights, where Python may have written Infinity.
 // Thread: any; values.
 
-#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -11,8 +10,6 @@
 #include "common/status.h"
 
 namespace tandem {
-
-inline constexpr int64_t kMaxModelJsonBytes = 16 << 20;
 
 // INVALID_ARGUMENT with the name of what is not JSON.
 StatusOr<nlohmann::json> ParseModelJson(const std::string& name, std::string_view text);

@@ -1,10 +1,10 @@
 #include "pooling/pooler_config.h"
 
 #include <algorithm>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "common/read_file.h"
 #include "pooling/json_file.h"
 
 namespace tandem {
@@ -131,10 +131,10 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
 }
 
 Status ReadPrompts(const std::string& model, PoolerConfig* config) {
-  const StatusOr<Json> json = ReadModelJson(model + "/config_sentence_transformers.json");
-  if (!json.ok() || !json->is_object()) return OkStatus();
-  const auto prompts = json->find("prompts");
-  if (prompts == json->end() || !prompts->is_object()) return OkStatus();
+  ASSIGN_OR_RETURN(const Json json, ReadModelJson(model + "/config_sentence_transformers.json"));
+  if (!json.is_object()) return OkStatus();
+  const auto prompts = json.find("prompts");
+  if (prompts == json.end() || !prompts->is_object()) return OkStatus();
   for (const auto& [name, prompt] : prompts->items()) {
     if (prompt.is_string()) config->prompts[name] = prompt.get<std::string>();
   }
@@ -305,19 +305,23 @@ std::string_view TaskName(PoolingTask task) {
 StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,
                                                        const PoolingFlags& flags,
                                                        std::string_view hf_overrides) {
-  StatusOr<std::string> text = ReadFileIfAny(model + "/config.json", kMaxModelJsonBytes);
-  Json json = Json::object();  // of a GGUF file, which has none
-  if (text.ok() && !text->empty()) {
-    ASSIGN_OR_RETURN(json, ParseModelJson(model + "/config.json", *text));
-    if (!json.is_object()) return InvalidArgumentError(model + "/config.json: not an object");
+  std::error_code error;
+  const bool has_folder = std::filesystem::is_directory(model, error);  // no GGUF file
+  Json json, modules;
+  if (has_folder) {
+    ASSIGN_OR_RETURN(json, ReadModelJson(model + "/config.json"));
   }
+  if (json.is_null()) json = Json::object();
+  if (!json.is_object()) return InvalidArgumentError(model + "/config.json: not an object");
   if (!hf_overrides.empty()) {
     ASSIGN_OR_RETURN(const Json changes, ParseModelJson("--hf-overrides", hf_overrides));
     if (!changes.is_object()) return InvalidArgumentError("--hf-overrides: not an object");
     json.update(changes, /*merge_objects=*/true);
   }
-  const StatusOr<Json> modules = ReadModelJson(model + "/modules.json");
-  const bool has_modules = modules.ok() && !modules->is_null();
+  if (has_folder && flags.runner != "generate") {
+    ASSIGN_OR_RETURN(modules, ReadModelJson(model + "/modules.json"));
+  }
+  const bool has_modules = !modules.is_null();
   const std::string architecture = Architecture(json);
   ASSIGN_OR_RETURN(const Kind kind, ChooseKind(architecture, has_modules, flags));
   if (kind == Kind::kGenerate) return std::optional<PoolerConfig>();
@@ -325,8 +329,8 @@ StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,
   config.scores_pairs = IsEncoder(architecture);
   config.type = IsEncoder(architecture) ? PoolingType::kCls : PoolingType::kLast;
   ASSIGN_OR_RETURN(config.embedding_size, Size("config.json", json, "hidden_size"));
-  if (has_modules) RETURN_IF_ERROR(ReadModules(model, *modules, &config));
-  RETURN_IF_ERROR(ReadPrompts(model, &config));
+  if (has_modules) RETURN_IF_ERROR(ReadModules(model, modules, &config));
+  if (has_folder) RETURN_IF_ERROR(ReadPrompts(model, &config));
   if (!config.dense.empty()) config.embedding_size = config.dense.back().out_features;
   if (kind == Kind::kClassify) {
     RETURN_IF_ERROR(ReadClassifier(json, &config));

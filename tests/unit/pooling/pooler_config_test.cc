@@ -130,6 +130,30 @@ TEST_CASE("what is not understood is an error that names the file") {
   CHECK_THAT(message("{}", "{}"), Contains("modules.json"));
   CHECK_THAT(message(R"([{"path": "../x", "type": "x.Pooling"}])", "{}"), Contains("path"));
   CHECK_THAT(message(R"([{"path": "", "type": "x.LSTM"}])", "{}"), Contains("type"));
+  CHECK_THAT(message("no json", "{}"), Contains("modules.json is not JSON"));
+}
+
+TEST_CASE("a broken file is an error where it is needed") {
+  using Catch::Matchers::Contains;
+  const std::map<std::string, std::string> files = {
+      {"config.json", Architecture("LlamaForCausalLM")}, {"modules.json", "no json"}};
+  CHECK_THAT(Folder(files).Read().status().message(), Contains("modules.json is not JSON"));
+  CHECK_FALSE(Folder(files).Read(Flags("generate", "auto", "")).value());
+  const Folder prompts(
+      {{"config.json", Architecture("BertModel")}, {"config_sentence_transformers.json", "{"}});
+  CHECK_THAT(prompts.Read().status().message(),
+             Contains("config_sentence_transformers.json is not JSON"));
+}
+
+TEST_CASE("a model that is one file has no files beside it") {
+  const TempFolder folder;
+  const std::string model = folder.path() + "/model.gguf";
+  std::ofstream(model) << "GGUF";
+  CHECK_FALSE(ReadPoolerConfig(model, {}, Architecture("LlamaForCausalLM")).value());
+  const auto embeds =
+      ReadPoolerConfig(model, Flags("pooling", "auto", ""), Architecture("LlamaForCausalLM"));
+  REQUIRE(embeds.value());
+  CHECK(embeds.value()->prompts.empty());
 }
 
 TEST_CASE("activations of classifiers") {
