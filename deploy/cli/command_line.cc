@@ -115,7 +115,10 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
                        JudgeVllmFlag(*row, argument,
                                      {args.begin() + static_cast<std::ptrdiff_t>(i),
                                       args.begin() + static_cast<std::ptrdiff_t>(end)}));
-      pair.warnings.push_back(std::move(warning));
+      // A list of --config gives its flag several times.
+      if (std::find(pair.warnings.begin(), pair.warnings.end(), warning) == pair.warnings.end()) {
+        pair.warnings.push_back(std::move(warning));
+      }
     }
 
     const auto copy_to = [&](std::vector<std::string>* out) {

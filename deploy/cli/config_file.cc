@@ -96,15 +96,12 @@ StatusOr<std::vector<std::string>> WordsOf(const std::string& key, const Json& v
   if (!IsKnown(key, flags)) return UnknownNameError(flags, "--" + key);
   std::vector<std::string> words;
   if (value.is_null() || (value.is_array() && value.empty())) return words;
-  if (!value.is_array() || !TakesList(name, flags)) {
-    words.push_back("--" + key + "=" + Text(value));
-    return words;
+  const auto add = [&](const Json& item) { words.push_back("--" + key + "=" + Text(item)); };
+  if (value.is_array() && TakesList(name, flags)) {
+    std::for_each(value.begin(), value.end(), add);
+  } else {
+    add(value);
   }
-  // A word that begins with a dash would be taken for a flag.
-  const bool is_apart = std::any_of(value.begin(), value.end(),
-                                    [](const Json& item) { return Text(item).starts_with('-'); });
-  if (!is_apart) words.push_back("--" + key);
-  for (const Json& item : value) words.push_back((is_apart ? "--" + key + "=" : "") + Text(item));
   return words;
 }
 

@@ -15,7 +15,7 @@
 namespace tandem {
 
 struct ConfigEntry {
-  std::vector<std::string> words;  // "--name=value", or "--name" and a list's values
+  std::vector<std::string> words;  // "--name=value", of a list one for each item
   std::string origin;              // "serve.yaml:3"
 };
 

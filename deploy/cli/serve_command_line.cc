@@ -38,15 +38,11 @@ std::map<std::string, bool> GivenNames(const Words& words, const std::vector<Fla
   return by_keys;
 }
 
-// The file's flags that the command line does not replace, before its own ones, but after a model
-// in front of those: a list of the file would go on with it.
+// The file's flags that the command line does not replace, before its own words.
 Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool has_model,
                 const std::vector<Flag>& flags, ServeCommandLine* line) {
   const std::map<std::string, bool> given = GivenNames(args, flags);
-  const auto first_flag = std::find_if(args.begin(), args.end(), [&flags](const std::string& word) {
-    return !FlagNameOf(word, flags).empty();
-  });
-  Words words(args.begin(), first_flag);
+  Words words;
   for (const auto& [name, by_keys] : given) line->origins[name] = "command line";
   if (has_model) line->origins["model"] = "command line";
   for (const ConfigEntry& entry : entries) {
@@ -58,7 +54,7 @@ Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool
     origin = origin.empty() ? entry.origin : entry.origin + " and " + origin;
     Append(entry.words, &words);
   }
-  words.insert(words.end(), first_flag, args.end());
+  Append(args, &words);
   return words;
 }
 

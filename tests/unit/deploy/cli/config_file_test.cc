@@ -41,7 +41,7 @@ TEST_CASE("config file: numbers, texts, booleans, lists and mappings become word
   CHECK(t.WordsOf("model: some/folder\nport: 9000\nshare: 0.5\nenable_caching: no\n") ==
         Words{"--model=some/folder", "--port=9000", "--share=0.5", "--enable_caching=false"});
   CHECK(t.WordsOf("served-model-name: [a, 'b c', 12]\n") ==
-        Words{"--served-model-name", "a", "b c", "12"});
+        Words{"--served-model-name=a", "--served-model-name=b c", "--served-model-name=12"});
   // A word of its own that begins with a dash would be a flag.
   CHECK(t.WordsOf("served-model-name: [a, '-b']\n") ==
         Words{"--served-model-name=a", "--served-model-name=-b"});
@@ -67,7 +67,7 @@ TEST_CASE("config file: quoted texts stay texts, others are read as YAML 1.1") {
   // No double has these digits, and these words are numbers in C++ alone.
   CHECK(t.WordsOf("model: 12345678901234567890123") == Words{"--model=12345678901234567890123"});
   CHECK(t.WordsOf("served-model-name: [nan, Infinity]") ==
-        Words{"--served-model-name", "nan", "Infinity"});
+        Words{"--served-model-name=nan", "--served-model-name=Infinity"});
   CHECK(t.WordsOf("share: 1.5e3") == Words{"--share=1500.0"});
   CHECK(t.WordsOf("model: \"snow \\u2603 and \\\"quotes\\\"\"") ==
         Words{"--model=snow \xE2\x98\x83 and \"quotes\""});

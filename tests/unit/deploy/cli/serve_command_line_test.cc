@@ -117,6 +117,11 @@ TEST_CASE(
   const ServeCommandLine line = Parse({"m", "--trust-remote-code", "--config-format", "auto"});
   REQUIRE(line.warnings.size() == 2);
   CHECK(line.warnings[0].starts_with("--trust-remote-code has no effect: "));
+  const TempFolder folder;
+  folder.Write("list.yaml", "ignore-patterns: [a, b]\nmodel: m\n");
+  const ServeCommandLine listed = Parse({"--config", folder.PathOf("list.yaml")});
+  REQUIRE(listed.warnings.size() == 1);
+  CHECK(listed.warnings[0].starts_with("--ignore-patterns has no effect: "));
   CHECK(Refusal({"m", "--enable-elastic-ep"}).starts_with("--enable-elastic-ep cannot be done: "));
   CHECK(Refusal({"m", "--prot", "1"}) == "unknown flag --prot; did you mean --port?");
   CHECK(Refusal({"m", "--port", "x"}) == "--port is 'x', must be a whole number");
