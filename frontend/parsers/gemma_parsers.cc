@@ -30,12 +30,13 @@ Parse<> CopyArguments(ToolParserInput in, GemmaFormat format, std::string tool) 
     in.sink.AddArguments(value);
     key.clear();
   };
+  enum Stop { kQuote, kClose, kObject, kList, kObjectEnd, kListEnd, kComma, kColon };
   const Markers stops = {format.quote, format.close, "{", "[", "}", "]", ",", ":"};
   bool ended = false;
   while (!open.empty() && !ended) {
     const TextUntil part = co_await TakeUntil(in.text, stops);
     const std::string_view bare = StripAscii(part.text);
-    if (part.marker == 7) {
+    if (part.marker == kColon) {
       key = bare;
       continue;
     }
@@ -47,7 +48,7 @@ Parse<> CopyArguments(ToolParserInput in, GemmaFormat format, std::string tool) 
       separator = ", ";
     }
     switch (part.marker) {
-      case 0: {
+      case kQuote: {
         const bool is_typed = format.quotes_all && open.size() == 1 && !in.tools.IsText(tool, key);
         if (is_typed) {
           const TextUntil value = co_await TakeUntil(in.text, AnyOf(format.quote));
@@ -65,21 +66,22 @@ Parse<> CopyArguments(ToolParserInput in, GemmaFormat format, std::string tool) 
         separator = ", ";
         break;
       }
-      case 2:
-      case 3:
-        add_value(part.marker == 2 ? "{" : "[");
-        open.push_back(part.marker == 2 ? '}' : ']');
+      case kObject:
+      case kList:
+        add_value(part.marker == kObject ? "{" : "[");
+        open.push_back(part.marker == kObject ? '}' : ']');
         separator.clear();
         break;
-      case 4:
-      case 5:
+      case kObjectEnd:
+      case kListEnd:
         in.sink.AddArguments(std::string(1, open.back()));
         open.pop_back();
         separator = ", ";
         break;
-      case 6:
+      case kComma:
         break;
-      default:
+      case kClose:
+      default:  // the text has ended
         ended = true;
     }
   }
