@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "common/utf8.h"
 #include "frontend/jinja/text.h"
@@ -208,6 +209,67 @@ StatusOr<Spec> ParseSpec(std::string_view text) {
   return spec;
 }
 
+// The value of "(name)"; none is given where no name stands there.
+StatusOr<Value> ReadNamedValue(std::string_view format, const Value& names, size_t* pos) {
+  if (*pos >= format.size() || format[*pos] != '(') return Value();
+  const size_t close = format.find(')', *pos);
+  if (close == std::string_view::npos || !names.IsDict()) {
+    return InvalidArgumentError("format requires a mapping");
+  }
+  const auto name = format.substr(*pos + 1, close - *pos - 1);
+  const Value* found = names.dict->Find(name);
+  if (found == nullptr) return InvalidArgumentError("no key '" + std::string(name) + "'");
+  *pos = close + 1;
+  return *found;
+}
+
+// "[flags][width][.precision]type"
+StatusOr<Spec> ReadPercentSpec(std::string_view format, size_t* pos) {
+  Spec spec;
+  const auto at = [&] { return *pos < format.size() ? format[*pos] : '\0'; };
+  for (; at() != '\0' && std::string_view("-+ #0").find(at()) != std::string_view::npos; ++*pos) {
+    if (at() == '-') spec.align = '<';
+    if (at() == '+') spec.sign = '+';
+    if (at() == ' ' && spec.sign == '-') spec.sign = ' ';
+    if (at() == '#') spec.alternate = true;
+    if (at() == '0' && spec.align == '\0') {
+      spec.align = '=';
+      spec.fill = "0";
+    }
+  }
+  ASSIGN_OR_RETURN(spec.width, ReadNumber(format, pos));
+  RETURN_IF_ERROR(ReadPrecision(format, pos, &spec));
+  if (*pos >= format.size()) return InvalidArgumentError("incomplete format");
+  spec.type = format[(*pos)++];
+  return spec;
+}
+
+StatusOr<std::string> FormatPercentValue(Value value, Spec spec) {
+  if (spec.type == 'r' || spec.type == 'a' || spec.type == 's') {
+    std::string text;
+    if (spec.type == 's') {
+      text = ToText(value);
+    } else {
+      AppendRepr(value, &text);
+    }
+    if (spec.precision >= 0) text.resize(BytePosition(text, spec.precision));
+    if (spec.align == '=') spec.align = '\0';
+    if (spec.fill == "0") spec.fill = " ";
+    return Aligned(text, spec, '>', 0);
+  }
+  const bool is_whole = std::string_view("diu").find(spec.type) != std::string_view::npos;
+  if (is_whole && value.kind == Kind::kFloat && std::fabs(value.real) < 1e30) {
+    value = Integer(static_cast<Int>(value.real));
+  }
+  if (!value.IsNumber()) {
+    return InvalidArgumentError(std::string("%") + spec.type +
+                                " format: a number is required, not " +
+                                std::string(TypeName(value)));
+  }
+  if (value.kind == Kind::kBool) value = Integer(value.AsInt());
+  return FormatValue(value, spec);
+}
+
 }  // namespace
 
 double RoundTo(double value, int digits) {
@@ -223,75 +285,25 @@ StatusOr<std::string> PercentFormat(std::string_view format, const std::vector<V
                                     const Value& names) {
   std::string out;
   size_t next_arg = 0;
-  size_t pos = 0;
-  const auto at = [&] { return pos < format.size() ? format[pos] : '\0'; };
-  while (pos < format.size()) {
-    if (format[pos] != '%') {
+  for (size_t pos = 0; pos < format.size();) {
+    const char c = format[pos++];
+    if (c != '%') {
+      out += c;
+      continue;
+    }
+    if (pos < format.size() && format[pos] == '%') {
       out += format[pos++];
       continue;
     }
-    ++pos;
-    if (at() == '%') {
-      out += format[pos++];
-      continue;
-    }
-    Value value;
-    if (at() == '(') {
-      const size_t close = format.find(')', pos);
-      if (close == std::string_view::npos || !names.IsDict()) {
-        return InvalidArgumentError("format requires a mapping");
-      }
-      const auto name = format.substr(pos + 1, close - pos - 1);
-      const Value* found = names.dict->Find(name);
-      if (found == nullptr) return InvalidArgumentError("no key '" + std::string(name) + "'");
-      value = *found;
-      pos = close + 1;
-    }
-    Spec spec;
-    for (; std::string_view("-+ #0").find(at()) != std::string_view::npos && at() != '\0'; ++pos) {
-      if (at() == '-') spec.align = '<';
-      if (at() == '+') spec.sign = '+';
-      if (at() == ' ' && spec.sign == '-') spec.sign = ' ';
-      if (at() == '#') spec.alternate = true;
-      if (at() == '0' && spec.align == '\0') {
-        spec.align = '=';
-        spec.fill = "0";
-      }
-    }
-    ASSIGN_OR_RETURN(spec.width, ReadNumber(format, &pos));
-    RETURN_IF_ERROR(ReadPrecision(format, &pos, &spec));
-    if (pos >= format.size()) return InvalidArgumentError("incomplete format");
-    spec.type = format[pos++];
+    ASSIGN_OR_RETURN(Value value, ReadNamedValue(format, names, &pos));
+    ASSIGN_OR_RETURN(const Spec spec, ReadPercentSpec(format, &pos));
     if (!value.IsGiven()) {
       if (next_arg >= args.size()) {
         return InvalidArgumentError("not enough arguments for format string");
       }
       value = args[next_arg++];
     }
-    if (spec.type == 'r' || spec.type == 'a' || spec.type == 's') {
-      std::string text;
-      if (spec.type == 's') {
-        text = ToText(value);
-      } else {
-        AppendRepr(value, &text);
-      }
-      if (spec.precision >= 0) text.resize(BytePosition(text, spec.precision));
-      if (spec.align == '=') spec.align = '\0';
-      if (spec.fill == "0") spec.fill = " ";
-      out += Aligned(text, spec, '>', 0);
-      continue;
-    }
-    const bool whole = std::string_view("diu").find(spec.type) != std::string_view::npos;
-    if (whole && value.kind == Kind::kFloat && std::fabs(value.real) < 1e30) {
-      value = Integer(static_cast<Int>(value.real));
-    }
-    if (!value.IsNumber()) {
-      return InvalidArgumentError(std::string("%") + spec.type +
-                                  " format: a number is required, not " +
-                                  std::string(TypeName(value)));
-    }
-    if (value.kind == Kind::kBool) value = Integer(value.AsInt());
-    ASSIGN_OR_RETURN(const std::string text, FormatValue(value, spec));
+    ASSIGN_OR_RETURN(const std::string text, FormatPercentValue(std::move(value), spec));
     out += text;
   }
   if (next_arg < args.size() && !names.IsGiven()) {
