@@ -142,12 +142,31 @@ std::vector<BenchServeResult::RateChange> RateChanges(const BenchServeOptions& o
   return changes;
 }
 
-LoadPlan RepeatedPlan(const BenchServeOptions& options, const LoadRequest& request, int64_t count) {
+LoadPlan EmptyPlan(const BenchServeOptions& options) {
   LoadPlan plan;
-  plan.requests.assign(static_cast<size_t>(count), request);
   plan.max_concurrency = options.max_concurrency;
   plan.request_timeout_s = options.request_timeout_s;
   return plan;
+}
+
+LoadRun RunRepeated(const BenchServeOptions& options, const LoadRequest& request, int64_t count,
+                    LoadClient* client) {
+  LoadPlan plan = EmptyPlan(options);
+  plan.requests.assign(static_cast<size_t>(count), request);
+  return client->Run(std::move(plan));
+}
+
+// Waits for the server to respond to the request, which then warms it up.
+Status Rehearse(const BenchServeOptions& options, const LoadRequest& request, LoadClient* client) {
+  if (options.ready_check_timeout_s > 0) {
+    const Status ready = UntilReady(options.ready_check_timeout_s, [&]() -> Status {
+      const LoadRun run = RunRepeated(options, request, 1, client);
+      return run.outcomes[0].success ? OkStatus() : UnavailableError(run.outcomes[0].error);
+    });
+    if (!ready.ok()) return ready.WithContext("the server is not ready");
+  }
+  if (options.num_warmups > 0) RunRepeated(options, request, options.num_warmups, client);
+  return OkStatus();
 }
 
 // For servers that send no usage.
@@ -225,41 +244,22 @@ StatusOr<BenchServeResult> BenchServe(const BenchServeOptions& options) {
   ASSIGN_OR_RETURN(const std::vector<BenchPrompt> prompts,
                    MakePrompts(options, tokenizer.get(), TakesTokenIds(options)));
 
+  const Arrivals arrivals = MakeArrivals(RulesOf(options), static_cast<int64_t>(prompts.size()),
+                                         static_cast<uint64_t>(options.seed));
   const std::string& name =
       options.served_model_name.empty() ? model.id : options.served_model_name;
   const std::string id_prefix =
       options.request_id_prefix.empty() ? "bench-" + RandomHex(8) + "-" : options.request_id_prefix;
-  const auto count = static_cast<int64_t>(prompts.size());
-  const Arrivals arrivals =
-      MakeArrivals(RulesOf(options), count, static_cast<uint64_t>(options.seed));
-  LoadPlan plan;
-  plan.max_concurrency = options.max_concurrency;
-  plan.request_timeout_s = options.request_timeout_s;
+  const auto request = [&](size_t i, const std::string& id, double due) -> LoadRequest {
+    const std::string body = RequestBody(options, RequestModel(options, name, i), prompts[i]);
+    return {due, client->PostBytes(EndpointOf(options), body, "X-Request-Id: " + id_prefix + id),
+            prompts[i].prompt_tokens};
+  };
+  LoadPlan plan = EmptyPlan(options);
   for (size_t i = 0; i < prompts.size(); ++i) {
-    plan.requests.push_back(
-        {arrivals.due[i],
-         client->PostBytes(EndpointOf(options),
-                           RequestBody(options, RequestModel(options, name, i), prompts[i]),
-                           "X-Request-Id: " + id_prefix + std::to_string(i)),
-         prompts[i].prompt_tokens});
+    plan.requests.push_back(request(i, std::to_string(i), arrivals.due[i]));
   }
-
-  // The first prompt serves as test request and warm-up, with its own id.
-  LoadRequest rehearsal = plan.requests.front();
-  rehearsal.due = 0;
-  rehearsal.bytes = client->PostBytes(
-      EndpointOf(options), RequestBody(options, RequestModel(options, name, 0), prompts[0]),
-      "X-Request-Id: " + id_prefix + "warmup");
-  if (options.ready_check_timeout_s > 0) {
-    const Status ready = UntilReady(options.ready_check_timeout_s, [&]() -> Status {
-      const LoadRun run = client->Run(RepeatedPlan(options, rehearsal, 1));
-      return run.outcomes[0].success ? OkStatus() : UnavailableError(run.outcomes[0].error);
-    });
-    if (!ready.ok()) return ready.WithContext("the server is not ready");
-  }
-  if (options.num_warmups > 0) {
-    client->Run(RepeatedPlan(options, rehearsal, options.num_warmups));
-  }
+  RETURN_IF_ERROR(Rehearse(options, request(0, "warmup", 0), client.get()));
 
   ProgressBar bar(prompts.size(), !options.disable_tqdm && isatty(STDERR_FILENO) != 0);
   plan.on_progress = [&bar](size_t num_done, size_t num_failed) { bar.Show(num_done, num_failed); };
