@@ -222,6 +222,91 @@ Status ShareModules(WorkerProcesses* workers, AdapterReader* reader) {
   return workers->ShareModules(reader->modules());
 }
 
+// What is made of the checkpoint, and the checkpoint, open.
+struct LoadedParts {
+  std::unique_ptr<ModelSource> source;
+  std::unique_ptr<Model> model;
+  std::unique_ptr<VisionTower> tower;  // null: no images
+  DraftModel draft;
+};
+
+// Packs the weights. Other ranks have packed theirs by its return.
+StatusOr<LoadedParts> LoadParts(const EngineConfig& config, const ModelConfig& model_config,
+                                const std::optional<DraftModelConfig>& draft_config,
+                                Backend* backend, EngineSetup* setup, const LoadedRunner& loaded,
+                                StartupLog* startup) {
+  const MemoryPlan& plan = *setup->memory_plan;
+  LoadedParts parts;
+  parts.source =
+      std::make_unique<ModelSource>(SourceOf(config, model_config, *setup, loaded.ranks.get()));
+  RETURN_IF_ERROR(parts.source->Open());
+  startup->Done("weights mapped");
+  ASSIGN_OR_RETURN(parts.model, parts.source->Load(backend, loaded.adapter_sites.get()));
+  if (const auto& pooling = setup->runner.limits.pooling) {
+    ASSIGN_OR_RETURN(
+        setup->runner.pooler_head,
+        PoolerHead::Load(config.model, model_config, *pooling, &parts.source->weights()));
+  }
+  startup->Done("weights packed", "about " + WithCommas(plan.weights >> 20) + " MiB");
+  if (setup->runner.limits.images) {
+    ASSIGN_OR_RETURN(parts.tower, parts.source->LoadTower(backend));
+    startup->Done("vision tower", "about " + WithCommas(plan.tower >> 20) + " MiB; " +
+                                      WithCommas(setup->runner.limits.max_num_batched_tokens) +
+                                      " rows of images are kept, in up to " +
+                                      WithCommas(plan.image_rows >> 20) + " MiB");
+  }
+  if (loaded.ranks == nullptr) WarnOfUnusedTensors(parts.source->weights(), model_config);
+  if (draft_config) {
+    ASSIGN_OR_RETURN(parts.draft,
+                     LoadDraft(config, model_config, *setup, *draft_config, *parts.model, backend));
+    startup->Done("drafter");
+  }
+  if (loaded.workers != nullptr) {
+    RETURN_IF_ERROR(loaded.workers->AwaitReady());
+    startup->Done("workers", "all " + std::to_string(setup->ranks.num_ranks()) +
+                                 " ranks have their part of the model");
+  }
+  return parts;
+}
+
+// How the drafter is loaded again after a sleep; empty: there is none. Borrows all but
+// draft_config.
+ModelRunner::DraftSource DraftSourceOf(const EngineConfig& config, const ModelConfig& model_config,
+                                       const std::optional<DraftModelConfig>& draft_config,
+                                       const EngineSetup* setup) {
+  if (!draft_config) return {};
+  return [&config, &model_config, setup, draft = *draft_config](const Model& target,
+                                                                Backend* backend) {
+    return LoadDraft(config, model_config, *setup, draft, target, backend);
+  };
+}
+
+void LogKvCache(const ModelConfig& model_config, const EngineSetup& setup, int64_t bytes_per_block,
+                const Backend& backend, StartupLog* startup) {
+  const ExecutorLimits& limits = setup.runner.limits;
+  const CacheSize cache = SizeOf(limits);
+  const KvCacheSpec spec =
+      KvSpecOf(model_config, limits.block_size, 0, setup.runner.kv_format, {}, limits.groups);
+  // With groups, of all ranks: how many layers of a group a stage has depends on the stage.
+  const int64_t text_bytes =
+      limits.groups.count() > 1 ? bytes_per_block : backend.KvBytesPerBlock(spec);
+  startup->Done("KV cache", std::string(setup.device == "cuda" ? "GPU" : "CPU") +
+                                " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
+                                WithCommas(limits.num_blocks) + " blocks of " +
+                                std::to_string(limits.block_size) + ", " +
+                                WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB; " +
+                                KvMemoryText(model_config, spec, limits.groups, text_bytes) + ")");
+  if (!setup.why_one_group.empty()) {
+    LOG_INFO << (model_config.recurrent.num_layers() > 0
+                     ? "requests hold the states after each of their blocks: "
+                     : "requests hold the KV of all their tokens also in layers that see recent "
+                       "ones alone: ")
+             << setup.why_one_group;
+  }
+  LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)
+           << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
+}
+
 // Packs the weights, then makes the runner and its KV cache from the memory that is left.
 StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
     const EngineConfig& config, const ModelConfig& model_config,
@@ -234,54 +319,18 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
                               .max_rank = setup->max_lora_rank,
                               .max_in_step = setup->engine.scheduler.max_loras};
   }
-  auto source =
-      std::make_unique<ModelSource>(SourceOf(config, model_config, *setup, loaded->ranks.get()));
-  RETURN_IF_ERROR(source->Open());
-  startup->Done("weights mapped");
-  ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                   source->Load(backend.get(), loaded->adapter_sites.get()));
-  if (const auto& pooling = setup->runner.limits.pooling) {
-    ASSIGN_OR_RETURN(setup->runner.pooler_head,
-                     PoolerHead::Load(config.model, model_config, *pooling, &source->weights()));
-  }
-  startup->Done("weights packed",
-                "about " + WithCommas(setup->memory_plan->weights >> 20) + " MiB");
-  std::unique_ptr<VisionTower> tower;
-  if (setup->runner.limits.images) {
-    ASSIGN_OR_RETURN(tower, source->LoadTower(backend.get()));
-    startup->Done("vision tower", "about " + WithCommas(setup->memory_plan->tower >> 20) +
-                                      " MiB; " +
-                                      WithCommas(setup->runner.limits.max_num_batched_tokens) +
-                                      " rows of images are kept, in up to " +
-                                      WithCommas(setup->memory_plan->image_rows >> 20) + " MiB");
-  }
-  if (loaded->ranks == nullptr) WarnOfUnusedTensors(source->weights(), model_config);
-  DraftModel draft;
-  if (draft_config) {
-    ASSIGN_OR_RETURN(draft,
-                     LoadDraft(config, model_config, *setup, *draft_config, *model, backend.get()));
-    startup->Done("drafter");
-  }
-  if (loaded->workers != nullptr) {
-    RETURN_IF_ERROR(loaded->workers->AwaitReady());
-    startup->Done("workers", "all " + std::to_string(setup->ranks.num_ranks()) + " ranks have " +
-                                 "their part of the model");
-  }
-  ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
-                   ModelRunner::CreateWithoutCache(std::move(backend), std::move(model),
-                                                   model_config, setup->runner, std::move(draft)));
-  if (tower != nullptr) runner->SetTower(std::move(tower));
+  ASSIGN_OR_RETURN(LoadedParts parts, LoadParts(config, model_config, draft_config, backend.get(),
+                                                setup, *loaded, startup));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<ModelRunner> runner,
+      ModelRunner::CreateWithoutCache(std::move(backend), std::move(parts.model), model_config,
+                                      setup->runner, std::move(parts.draft)));
+  if (parts.tower != nullptr) runner->SetTower(std::move(parts.tower));
   if (config.enable_sleep_mode) {
-    ModelRunner::DraftSource draft_source;
-    if (draft_config) {
-      draft_source = [&config, &model_config, setup, draft_config](const Model& target,
-                                                                   Backend* own) {
-        return LoadDraft(config, model_config, *setup, *draft_config, target, own);
-      };
-    }
-    runner->SetSource(std::move(source), std::move(draft_source));
+    runner->SetSource(std::move(parts.source),
+                      DraftSourceOf(config, model_config, draft_config, setup));
   }
-  source.reset();
+  parts.source.reset();
   startup->Done("step buffers");
   const bool is_host = runner->backend().device().memory_is_host();
   int64_t other_bytes = loaded->workers && is_host ? loaded->workers->resident_bytes() : 0;
@@ -291,34 +340,13 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
         loaded->adapter_sites.get(), &runner->backend(), setup->max_lora_rank);
     RETURN_IF_ERROR(ShareModules(loaded->workers.get(), loaded->adapter_reader.get()));
     // A device has its places for adapters by now.
-    if (runner->backend().device().memory_is_host()) {
+    if (is_host) {
       other_bytes += loaded->adapter_reader->max_adapter_bytes() * setup->engine.max_cpu_loras *
                      setup->ranks.tensor;
     }
   }
   RETURN_IF_ERROR(FinishRunner(bytes_per_block, other_bytes, runner.get(), setup, startup));
-  const ExecutorLimits& limits = setup->runner.limits;
-  const CacheSize cache = SizeOf(limits);
-  const KvCacheSpec spec =
-      KvSpecOf(model_config, limits.block_size, 0, setup->runner.kv_format, {}, limits.groups);
-  // With groups, of all ranks: how many layers of a group a stage has depends on the stage.
-  const int64_t text_bytes =
-      limits.groups.count() > 1 ? bytes_per_block : runner->backend().KvBytesPerBlock(spec);
-  startup->Done("KV cache", std::string(setup->device == "cuda" ? "GPU" : "CPU") +
-                                " KV cache size: " + WithCommas(cache.tokens) + " tokens (" +
-                                WithCommas(limits.num_blocks) + " blocks of " +
-                                std::to_string(limits.block_size) + ", " +
-                                WithCommas(limits.num_blocks * bytes_per_block >> 20) + " MiB; " +
-                                KvMemoryText(model_config, spec, limits.groups, text_bytes) + ")");
-  if (!setup->why_one_group.empty()) {
-    LOG_INFO << (model_config.recurrent.num_layers() > 0
-                     ? "requests hold the states after each of their blocks: "
-                     : "requests hold the KV of all their tokens also in layers that see recent "
-                       "ones alone: ")
-             << setup->why_one_group;
-  }
-  LOG_INFO << "Maximum concurrency for " << WithCommas(limits.max_model_len)
-           << " tokens per request: " << Fixed(cache.max_concurrency, 2) << "x";
+  LogKvCache(model_config, *setup, bytes_per_block, runner->backend(), startup);
   return runner;
 }
 
