@@ -62,7 +62,7 @@ StatusOr<std::string> FirstModel(const HttpClient& client) {
   const Json body = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   const Json::json_pointer first_id("/data/0/id");
   if (!body.is_object() || !body.contains(first_id) || !body[first_id].is_string()) {
-    return UnavailableError("the server lists no model");
+    return UnavailableError("the server lists no model; give --model");
   }
   return body[first_id].get<std::string>();
 }

@@ -47,8 +47,11 @@ Json ScalarToJson(const YAML::Node& node) {
 class Converter {
  public:
   StatusOr<Json> ToJson(const YAML::Node& node, int depth = 0) {
-    if (depth > kMaxDepth || ++num_values_ > kMaxValues) {
-      return InvalidArgumentError("too many values, or too deep");
+    if (depth > kMaxDepth) {
+      return InvalidArgumentError("is nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    }
+    if (++num_values_ > kMaxValues) {
+      return InvalidArgumentError("has more than " + WithCommas(kMaxValues) + " values");
     }
     if (node.IsMap()) {
       Json object = Json::object();

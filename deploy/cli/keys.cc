@@ -26,7 +26,10 @@ int RunKeys(const std::vector<std::string>& args) {
       {{"folder", &folder, "Where the files are made", {.positional = true}}}, args, kAbout);
   if (!outcome.ok()) return Refuse(outcome.status(), kExitBadFlags);
   if (*outcome == FlagOutcome::kHelpShown) return kExitOk;
-  if (folder.empty()) return Refuse(InvalidArgumentError("in which folder?"), kExitBadFlags);
+  if (folder.empty()) {
+    return Refuse(InvalidArgumentError("name the folder of the files: tandem keys FOLDER"),
+                  kExitBadFlags);
+  }
   if (const Status status = wire::MakeTcpKeys(folder); !status.ok()) {
     return Refuse(status, kExitFailed);
   }

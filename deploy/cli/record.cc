@@ -116,7 +116,7 @@ StatusOr<std::string> CopyRing(const std::string& path) {
     if (NumBegun(again) == NumBegun(bytes)) return bytes;
     bytes = std::move(again);
   }
-  return UnavailableError("its records change faster than they can be copied");
+  return UnavailableError("its records change faster than they can be copied; try again");
 }
 
 Status WriteFile(std::string ring, const std::string& path) {
@@ -143,7 +143,9 @@ int RunRecord(const std::vector<std::string>& args) {
                  std::to_string(pid) + ".flight";
   }
   StatusOr<std::string> ring = CopyRing(path);
-  if (!ring.ok()) return Refuse(ring.status(), kExitFailed);
+  if (!ring.ok()) {
+    return Refuse(ring.status().WithContext("process " + std::to_string(pid)), kExitFailed);
+  }
   if (const Status status = WriteFile(*std::move(ring), config.out); !status.ok()) {
     return Refuse(status, kExitFailed);
   }

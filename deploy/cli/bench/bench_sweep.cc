@@ -85,7 +85,9 @@ StatusOr<SweepPlan> MakePlan(const SweepOptions& options) {
   ASSIGN_OR_RETURN(plan.serve_command, SplitShellWords(options.serve_cmd));
   ASSIGN_OR_RETURN(plan.bench_command, SplitShellWords(options.bench_cmd));
   ASSIGN_OR_RETURN(plan.after_command, SplitShellWords(options.after_bench_cmd));
-  if (plan.bench_command.empty()) return InvalidArgumentError("give --bench-cmd");
+  if (plan.bench_command.empty()) {
+    return InvalidArgumentError("give --bench-cmd, the command that loads the server");
+  }
   ASSIGN_OR_RETURN(plan.serve_sets, ParseParameterSets(options.serve_params));
   ASSIGN_OR_RETURN(plan.bench_sets, ParseParameterSets(options.bench_params));
   if (plan.serve_command.empty() && !options.serve_params.empty()) {

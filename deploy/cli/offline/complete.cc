@@ -131,7 +131,11 @@ int RunComplete(const std::vector<std::string>& args) {
   if (config.text == "-") {
     config.text.assign(std::istreambuf_iterator<char>(std::cin), {});
   }
-  if (config.text.empty()) return refuse(InvalidArgumentError("no text"), kBadCommandLine);
+  if (config.text.empty()) {
+    return refuse(
+        InvalidArgumentError("no text: tandem complete TEXT, or - for the standard input"),
+        kBadCommandLine);
+  }
   if (FindInvalidUtf8(config.text) != std::string::npos) {
     return refuse(InvalidArgumentError("the text is not UTF-8"), kBadCommandLine);
   }

@@ -105,7 +105,7 @@ TEST_CASE("config file: depth and number of values are limited") {
   std::string deep = "compilation-config: ";
   for (int i = 0; i < 20; ++i) deep += "[";
   for (int i = 0; i < 20; ++i) deep += "]";
-  CHECK(t.Refusal(deep) == "f.yaml:1: too many values, or too deep");
+  CHECK(t.Refusal(deep) == "f.yaml:1: is nested deeper than 16 levels");
   // Each line doubles the one before.
   std::string laughs = "a: &l0 [x, x]\n";
   for (int i = 1; i < 24; ++i) {
@@ -117,7 +117,7 @@ TEST_CASE("config file: depth and number of values are limited") {
     for (const char c : laughs) text += c == '\n' ? std::string("\n  ") : std::string(1, c);
     return text;
   }();
-  CHECK(t.Refusal(nested) == "f.yaml:1: too many values, or too deep");
+  CHECK(t.Refusal(nested) == "f.yaml:1: has more than 10,000 values");
 }
 
 }  // namespace
