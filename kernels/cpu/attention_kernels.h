@@ -8,7 +8,7 @@
 // loop of linear_kernels.h. A row takes part in exactly the tiles that hold a key it sees, always
 // whole tiles in ascending order, so its bits depend on its own position and keys only.
 
-#include "kernels/cpu/float8_kernels.h"
+#include "kernels/cpu/attention_tiles.h"
 #include "kernels/cpu/int4_kv_kernels.h"
 #include "kernels/cpu/linear_kernels.h"
 #include "kernels/cpu/math_kernels.h"
@@ -18,54 +18,8 @@ namespace tandem {
 namespace {
 
 constexpr int kStepVecs = kStepTokens / kVecLanes;
-constexpr int kStepTiles = kStepTokens / kTileTokens;
 constexpr int kKeyVecs = kStripVecs < 2 ? kStripVecs : 2;  // of a tile's 32 keys
 constexpr int kScoreTiles = kStripVecs / kKeyVecs;  // tiles whose scores are computed at once
-
-template <class Type>
-struct AttentionScratch {
-  typename Type::Element* q;        // [rows][padded_dim]
-  typename Type::Element* weights;  // [rows][kStepTokens], exp(score - maximum) of this step
-  float* scores;                    // [rows][kStepTokens]
-  float* sums;                      // [rows][padded_dim], sum of weight * V
-  float* totals;                    // [rows][16], sum of weights by lane
-  float* maxima;                    // [rows][16], lane 0 only
-  // Of a cache in another format than kCompute, for this step:
-  typename Type::Element* k;  // [kStepTiles] tiles
-  typename Type::Element* v;
-  float* k_scales;  // [kStepTokens], of int8 and float8
-  float* v_scales;
-
-  AttentionScratch(float* memory, int64_t rows, int64_t padded_dim) {
-    k = reinterpret_cast<typename Type::Element*>(memory);
-    v = k + kStepTokens * padded_dim;
-    memory += 2 * kStepTokens * padded_dim;
-    k_scales = memory;
-    v_scales = memory + kStepTokens;
-    memory += 2 * kStepTokens;
-    auto take = [&memory, rows](int64_t floats) {
-      float* taken = memory;
-      memory += rows * floats;
-      return taken;
-    };
-    q = reinterpret_cast<typename Type::Element*>(take(padded_dim));
-    weights = reinterpret_cast<typename Type::Element*>(take(kStepTokens));
-    scores = take(kStepTokens);
-    sums = take(padded_dim);
-    totals = take(kVecLanes);
-    maxima = take(kVecLanes);
-  }
-};
-
-// A tile of the current step, and the rows that see any of its keys.
-struct StepTile {
-  const uint32_t* k;
-  const uint32_t* v;
-  int number;  // in the step
-  int valid;   // keys of the request in it; kTileTokens or less
-  int row_begin;
-  int row_end;
-};
 
 // scores[r, keys of the tiles] = q[r, :] . K, for kTiles neighbouring tiles.
 template <class Type, int kRows, int kTiles>
@@ -230,73 +184,6 @@ void SoftmaxStep(const AttentionTask& task, const AttentionScratch<Type>& scratc
   Store(scratch.totals + row * kVecLanes, total);
 }
 
-// The numbers of an int8 tile in the compute type, before their scales: scores are multiplied by
-// K's scales, weights by V's.
-template <class Type>
-void WidenTile(const void* cache, int64_t tile, int64_t padded_dim, typename Type::Element* numbers,
-               float* scales) {
-  const auto* bytes = static_cast<const int8_t*>(cache) + tile * Int8TileBytes(padded_dim);
-  const int64_t count = kTileTokens * padded_dim;
-  for (int64_t i = 0; i < count; i += kVecLanes) Store(numbers + i, LoadBytes(bytes + i));
-  __builtin_memcpy(scales, bytes + count, kTileTokens * sizeof(float));
-}
-
-// The same of a float8 tile, whose tokens share a scale.
-template <class Type>
-void WidenFloat8Tile(const void* cache, int64_t tile, int64_t padded_dim, float scale,
-                     typename Type::Element* numbers, float* scales) {
-  const auto* codes = static_cast<const uint8_t*>(cache) + tile * Float8TileBytes(padded_dim);
-  const int64_t count = kTileTokens * padded_dim;
-  for (int64_t i = 0; i < count; i += kVecLanes) Store(numbers + i, LoadFloat8s(codes + i));
-  for (int64_t i = 0; i < kTileTokens; ++i) scales[i] = scale;
-}
-
-// K and V of a tile, whose first token is in_step of the step, in the compute type. A latent has K
-// alone.
-template <class Type>
-__attribute__((noinline)) void WidenTiles(const AttentionTask& task, int64_t tile, int in_step,
-                                          const AttentionScratch<Type>& scratch,
-                                          typename Type::Element* k, typename Type::Element* v) {
-  const int64_t dim = task.padded_dim;
-  if (task.kv_format == KvFormat::kInt4) {
-    const int64_t at = tile * Int4TileBytes(dim);
-    WidenInt4Keys<Type>(static_cast<const uint8_t*>(task.k) + at, dim, k);
-    if (!task.is_latent) WidenInt4Values<Type>(static_cast<const uint8_t*>(task.v) + at, dim, v);
-    return;
-  }
-  const auto widen = [&](const void* cache, float scale, typename Type::Element* numbers,
-                         float* scales) {
-    if (task.kv_format == KvFormat::kInt8) {
-      WidenTile<Type>(cache, tile, dim, numbers, scales + in_step);
-    } else {
-      WidenFloat8Tile<Type>(cache, tile, dim, scale, numbers, scales + in_step);
-    }
-  };
-  widen(task.k, task.k_scale, k, scratch.k_scales);
-  if (task.is_latent) {
-    __builtin_memcpy(scratch.v_scales + in_step, scratch.k_scales + in_step,
-                     kTileTokens * sizeof(float));
-  } else {
-    widen(task.v, task.v_scale, v, scratch.v_scales);
-  }
-}
-
-// A K tile in the order of a V tile. kStep numbers of a token lie side by side in the one, those of
-// kStep tokens in the other.
-template <class Type>
-void TransposeTile(const uint32_t* k, int64_t padded_dim, uint32_t* v) {
-  if constexpr (Type::kStep == 1) {
-    for (int64_t i = 0; i < padded_dim; ++i) {
-      for (int t = 0; t < kTileTokens; ++t) v[t * padded_dim + i] = k[i * kTileTokens + t];
-    }
-  } else {
-    static_assert(Type::kStep == 2);
-    for (int64_t i = 0; i < padded_dim; i += 16) {
-      TransposePairs(k + i / 2 * kTileTokens, v + i, padded_dim);
-    }
-  }
-}
-
 // An output row from its sums. A function of its own, so that Attention, which has too few
 // registers left at its end, keeps no vector on the stack.
 template <class Element>
@@ -373,32 +260,23 @@ __attribute__((noinline)) void EndRow(const AttentionTask& task,
   StoreScaled(sums, 1.0f / total, task.head_dim, out);
 }
 
-template <class Type, class Products = VectorProducts<Type>>
-void Attention(const AttentionTask& task, const AttentionItem& item, int part, float* memory) {
+// Copies the queries and begins their sums.
+template <class Type>
+void BeginRows(const AttentionRows& rows, const AttentionScratch<Type>& scratch) {
   using Element = typename Type::Element;
-  const int group = task.heads_at_once;
-  const int kv_head = part * group * task.num_kv_heads / task.num_heads;
-  const int rows = item.num_queries * group;
+  const AttentionTask& task = rows.task;
   const int dim = task.padded_dim;
-  const int64_t tile_units = int64_t{kTileTokens} * dim / Type::kStep;
-  const AttentionScratch<Type> scratch(memory, Products::RoomRows(rows), dim);
-  const Products products(rows, dim);
-  const bool is_wide = task.kv_format == KvFormat::kCompute;
-  const bool is_int4 = task.kv_format == KvFormat::kInt4;
-  const int last_position = item.first_position + item.num_queries - 1;
-
-  auto head_of_row = [&](int row) { return part * group + row % group; };
   auto query_of_row = [&](int row) {
-    return static_cast<const Element*>(task.q) + (item.first_token + row / group) * task.q_stride +
-           head_of_row(row) * task.head_dim;
+    return static_cast<const Element*>(task.q) + rows.TokenOf(row) * task.q_stride +
+           rows.HeadOf(row) * task.head_dim;
   };
   // Query rows of one head lie far apart: without this each of them would be a cache miss.
-  for (int row = 0; row < rows; ++row) {
+  for (int row = 0; row < rows.count; ++row) {
     for (int i = 0; i < task.head_dim; i += 64 / static_cast<int>(sizeof(Element))) {
       __builtin_prefetch(query_of_row(row) + i);
     }
   }
-  for (int row = 0; row < rows; ++row) {
+  for (int row = 0; row < rows.count; ++row) {
     const Element* q = query_of_row(row);
     Element* to = scratch.q + int64_t{row} * dim;
     for (int i = 0; i < dim; i += kVecLanes) {
@@ -410,109 +288,70 @@ void Attention(const AttentionTask& task, const AttentionItem& item, int part, f
     scratch.maxima[row * kVecLanes] = -__builtin_inff();
   }
   // In a loop of its own: a call in another would put its vectors on the stack.
-  for (int row = 0; is_int4 && row < rows; ++row) {
+  for (int row = 0; task.kv_format == KvFormat::kInt4 && row < rows.count; ++row) {
     RotateRow(scratch.q + int64_t{row} * dim, task.head_dim, dim);
   }
+}
 
-  // The keys a query at `position` sees: those from first_key to last_key.
-  const int num_before = task.is_bidirectional ? task.window / 2 : task.window - 1;
-  const int num_after = !task.is_bidirectional ? 0
-                        : task.window > 0      ? task.window / 2
-                                               : item.context_len;
-  auto first_key = [&](int position) {
-    if (task.chunk > 0) return position / task.chunk * task.chunk;
-    return task.window > 0 && position > num_before ? position - num_before : 0;
-  };
-  auto last_key = [&](int position) {
-    int key = position + num_after;
-    if (task.last_seen != nullptr) {
-      const int seen = task.last_seen[item.first_token + position - item.first_position];
-      key = seen > key ? seen : key;
+// The weights of all rows for the step that begins at key `step`. kWritesAll: also those of rows
+// that see none of its keys.
+template <class Type, bool kWritesAll>
+void SoftmaxRows(const AttentionRows& rows, const SeenKeys& seen, int step,
+                 const AttentionScratch<Type>& scratch) {
+  const AttentionTask& task = rows.task;
+  for (int row = 0; row < rows.count; ++row) {
+    const int position = rows.PositionOf(row);
+    const int begin = seen.First(position) - step, end = seen.Last(position) + 1 - step;
+    if (end <= 0 || begin >= kStepTokens) {
+      if constexpr (kWritesAll) {
+        __builtin_memset(scratch.weights + row * kStepTokens, 0,
+                         kStepTokens * sizeof(typename Type::Element));
+      }
+      continue;
     }
-    return key < item.context_len ? key : item.context_len - 1;
-  };
-  const int first_step = first_key(item.first_position) / kStepTokens * kStepTokens;
-  const int last_step_key = last_key(last_position);
-  for (int step = first_step; step <= last_step_key; step += kStepTokens) {
+    const float slope = task.slopes == nullptr ? 0 : task.slopes[rows.HeadOf(row)];
+    if (begin <= 0 && end >= kStepTokens) {
+      SoftmaxStep<Type, true>(task, scratch, row, begin, kStepTokens, slope, step - position);
+    } else {
+      SoftmaxStep<Type, false>(task, scratch, row, begin, end, slope, step - position);
+    }
+  }
+}
+
+template <class Type, class Products = VectorProducts<Type>>
+void Attention(const AttentionTask& task, const AttentionItem& item, int part, float* memory) {
+  const AttentionRows rows = {.task = task, .item = item, .first_head = part * task.heads_at_once};
+  const SeenKeys seen = {.task = task, .item = item};
+  const int dim = task.padded_dim;
+  const AttentionScratch<Type> scratch(memory, Products::RoomRows(rows.count), dim);
+  const Products products(rows.count, dim);
+  BeginRows<Type>(rows, scratch);
+
+  const int first_step = seen.First(item.first_position) / kStepTokens * kStepTokens;
+  const int last_key = seen.Last(item.first_position + item.num_queries - 1);
+  for (int step = first_step; step <= last_key; step += kStepTokens) {
     StepTile tiles[kStepTiles];
     int num_tiles = 0;
     for (int number = 0; number < kStepTiles; ++number) {
       const int key = step + number * kTileTokens;
-      if (key > last_step_key) break;
+      if (key > last_key) break;
       StepTile& tile = tiles[num_tiles];
       tile.number = number;
       tile.valid = item.context_len - key < kTileTokens ? item.context_len - key : kTileTokens;
-      const int first_seeing = key - num_after - item.first_position;
-      tile.row_begin = first_seeing > 0 ? first_seeing * group : 0;
-      if (task.last_seen != nullptr) {
-        tile.row_begin = 0;
-        while (last_key(item.first_position + tile.row_begin / group) < key) {
-          tile.row_begin += group;
-        }
-      }
-      tile.row_end = rows;
-      if (task.window > 0) {
-        const int queries = key + kTileTokens + num_before - item.first_position;
-        tile.row_end = queries < 0 ? 0 : queries < item.num_queries ? queries * group : rows;
-      }
-      if (task.chunk > 0) {
-        const int next_chunk = ((key + kTileTokens - 1) / task.chunk + 1) * task.chunk;
-        const int queries = next_chunk - item.first_position;
-        tile.row_end = queries < 0 ? 0 : queries < item.num_queries ? queries * group : rows;
-      }
-      if (tile.row_begin >= tile.row_end) continue;
-      const int block_tokens = task.tiles_per_block * kTileTokens;
-      const int64_t tile_idx = int64_t{item.blocks[key / block_tokens]} * task.tiles_per_block +
-                               key % block_tokens / kTileTokens;
-      const int64_t cache_tile = tile_idx * task.num_kv_heads + kv_head;
-      if (!is_wide) {
-        Element* k = scratch.k + int64_t{number} * kTileTokens * dim;
-        Element* v = scratch.v + int64_t{number} * kTileTokens * dim;
-        WidenTiles<Type>(task, cache_tile, number * kTileTokens, scratch, k, v);
-        tile.k = reinterpret_cast<const uint32_t*>(k);
-        tile.v = reinterpret_cast<const uint32_t*>(v);
-      } else {
-        tile.k = static_cast<const uint32_t*>(task.k) + cache_tile * tile_units;
-        tile.v = static_cast<const uint32_t*>(task.v) + cache_tile * tile_units;
-      }
-      if (task.is_latent) {
-        Element* v = scratch.v + int64_t{number} * kTileTokens * dim;
-        TransposeTile<Type>(tile.k, dim, reinterpret_cast<uint32_t*>(v));
-        tile.v = reinterpret_cast<const uint32_t*>(v);
-      } else if (is_wide) {
-        // A single query is done with K before the hardware would have fetched V.
-        for (int64_t u = 0; item.num_queries == 1 && u < tile_units; u += kVecLanes) {
-          __builtin_prefetch(tile.v + u);
-        }
-      }
+      if (!FindRows(rows, seen, key, &tile)) continue;
+      FetchTile<Type>(rows, key, scratch, &tile);
       ++num_tiles;
     }
-
-    products.Scores(scratch, tiles, num_tiles, rows, dim);
-    for (int row = 0; row < rows; ++row) {
-      const int position = item.first_position + row / group;
-      const int begin = first_key(position) - step, end = last_key(position) + 1 - step;
-      if (end <= 0 || begin >= kStepTokens) {
-        if constexpr (Products::kReadsAllWeights) {
-          __builtin_memset(scratch.weights + row * kStepTokens, 0, kStepTokens * sizeof(Element));
-        }
-        continue;
-      }
-      const float slope = task.slopes == nullptr ? 0 : task.slopes[head_of_row(row)];
-      if (begin <= 0 && end >= kStepTokens) {
-        SoftmaxStep<Type, true>(task, scratch, row, begin, kStepTokens, slope, step - position);
-      } else {
-        SoftmaxStep<Type, false>(task, scratch, row, begin, end, slope, step - position);
-      }
-    }
-    products.Values(scratch, tiles, num_tiles, rows, dim);
+    products.Scores(scratch, tiles, num_tiles, rows.count, dim);
+    SoftmaxRows<Type, Products::kReadsAllWeights>(rows, seen, step, scratch);
+    products.Values(scratch, tiles, num_tiles, rows.count, dim);
   }
 
-  for (int row = 0; row < rows; ++row) {
-    Element* out = static_cast<Element*>(task.out) +
-                   (item.first_token + row / group) * task.out_stride +
-                   head_of_row(row) * task.head_dim;
-    EndRow(task, scratch, row, head_of_row(row), out);
+  for (int row = 0; row < rows.count; ++row) {
+    const int head = rows.HeadOf(row);
+    EndRow(task, scratch, row, head,
+           static_cast<typename Type::Element*>(task.out) + rows.TokenOf(row) * task.out_stride +
+               head * task.head_dim);
   }
 }
 

@@ -10,7 +10,8 @@ import re
 import subprocess
 import sys
 
-HOT = re.compile(r"::(Linear|PanelTile|Int4Strip|TileScores|TileValues|Attention|SoftmaxStep)<"
+HOT = re.compile(r"::(Linear|PanelTile|Int4Strip|TileScores|TileValues|Attention|SoftmaxStep"
+                 r"|BeginRows|FetchTile|SoftmaxRows)<"
                  r"|::BlockTile<|::(LinearInt4|UnpackInt4)\(")
 STACK_VECTOR = re.compile(r"%zmm\d+.*\(%r[sb]p|\(%r[sb]p.*%zmm\d+")
 
