@@ -9,6 +9,7 @@
 #include <type_traits>
 
 #include "common/flag_json.h"
+#include "common/flag_word.h"
 #include "common/parse_bool.h"
 #include "common/strings.h"
 
@@ -23,12 +24,6 @@ template <class T>
 struct Unwrapped<std::optional<T>> {
   using Type = T;
 };
-
-std::string WithDashes(std::string_view name) {
-  std::string text(name);
-  std::replace(text.begin(), text.end(), '_', '-');
-  return text;
-}
 
 std::string FormatNumber(double value) {
   char buffer[32];
@@ -175,7 +170,7 @@ std::vector<std::string> Normalize(const std::vector<Flag>& flags,
                                    const std::vector<std::string>& args) {
   std::vector<std::string> normal;
   for (const std::string& arg : args) {
-    if (arg.size() < 2 || arg[0] != '-' || ParseNumber<double>(arg)) {
+    if (!IsFlagWord(arg)) {
       normal.push_back(Shielded(arg));
       continue;
     }
@@ -203,7 +198,7 @@ std::vector<std::string> Normalize(const std::vector<Flag>& flags,
 Status CheckValuesGiven(const std::vector<Flag>& flags, const std::vector<std::string>& args) {
   for (size_t i = 0; i < args.size(); ++i) {
     const std::string& arg = args[i];
-    if (arg.size() < 2 || arg[0] != '-') continue;
+    if (!IsFlagWord(arg)) continue;
     const size_t equals = arg.find('=');
     const Flag* flag = FindFlag(flags, arg.substr(0, equals));
     if (flag == nullptr || flag->is_bool()) continue;
@@ -231,7 +226,7 @@ std::vector<SecretPart> FindSecrets(const std::vector<Flag>& flags,
   std::vector<SecretPart> parts;
   bool values_follow = false;
   for (const std::string& arg : args) {
-    if (arg.size() < 2 || arg[0] != '-') {
+    if (!IsFlagWord(arg)) {
       parts.push_back(values_follow ? SecretPart::kValue : SecretPart::kNone);
       continue;
     }

@@ -1,11 +1,11 @@
 #include "deploy/cli/arguments.h"
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
+#include "common/flag_word.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -32,10 +32,6 @@ struct Argument {
   std::optional<std::string> value;
 };
 
-bool IsFlagWord(std::string_view word) {
-  return word.size() > 1 && word[0] == '-' && !ParseNumber<double>(word);
-}
-
 // REQUIRES: IsFlagWord(word).
 Argument Parse(std::string_view word, const std::vector<Flag>& flags) {
   Argument argument;
@@ -52,7 +48,7 @@ Argument Parse(std::string_view word, const std::vector<Flag>& flags) {
       if (flag.rules.short_name == argument.name) argument.name = std::string(flag.name);
     }
   }
-  std::replace(argument.name.begin(), argument.name.end(), '_', '-');
+  argument.name = WithDashes(argument.name);
   const std::string whole =
       argument.key.empty() ? argument.name : argument.name + "." + argument.key;
   for (const auto& [from, to] : kAliases) {
@@ -65,8 +61,7 @@ Argument Parse(std::string_view word, const std::vector<Flag>& flags) {
 }
 
 bool IsAlias(const Argument& argument, std::string_view word) {
-  std::string given(word.substr(0, word.find_first_of("=.")));
-  std::replace(given.begin(), given.end(), '_', '-');
+  const std::string given = WithDashes(word.substr(0, word.find_first_of("=.")));
   return given.starts_with("--") && given != "--" + argument.name;
 }
 

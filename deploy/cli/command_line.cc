@@ -3,23 +3,19 @@
 #include <algorithm>
 #include <string_view>
 
-#include "common/strings.h"
+#include "common/flag_word.h"
 #include "deploy/cli/vllm_flags.h"
 #include "frontend/config.h"
 
 namespace tandem {
 namespace {
 
-bool IsFlag(const std::string& argument) {
-  return argument.size() > 1 && argument[0] == '-' && !ParseNumber<double>(argument);
-}
-
 // Where the values end that begin at `begin`.
 size_t ValuesEnd(const std::vector<std::string>& args, size_t begin, bool takes_value,
                  bool is_list) {
   size_t end = begin;
   if (takes_value && end < args.size()) ++end;
-  while (takes_value && is_list && end < args.size() && !IsFlag(args[end])) ++end;
+  while (takes_value && is_list && end < args.size() && !IsFlagWord(args[end])) ++end;
   return end;
 }
 
@@ -38,7 +34,7 @@ std::vector<GivenFlag> GivenFlags(const std::vector<Flag>& flags,
   std::vector<GivenFlag> given;
   for (size_t i = 0; i < args.size();) {
     const size_t begin = i++;
-    if (!IsFlag(args[begin])) {
+    if (!IsFlagWord(args[begin])) {
       given.push_back({&*positional, {"--" + std::string(positional->name), args[begin]}});
       continue;
     }
@@ -85,7 +81,7 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
   std::ptrdiff_t num_bare = 0;
   for (size_t i = 0; i < args.size();) {
     const std::string& argument = args[i++];
-    if (!IsFlag(argument)) {
+    if (!IsFlagWord(argument)) {
       // In front: a list whose next flag went to the other side would go on with it.
       pair.frontend.insert(pair.frontend.begin() + num_bare, argument);
       pair.engine_core.insert(pair.engine_core.begin() + num_bare, argument);
@@ -106,7 +102,7 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
         !IsComplete(argument) &&
         (flag != nullptr ? !flag->is_bool() : row->kind != VllmFlagKind::kSwitch);
     const bool is_list = flag != nullptr ? flag->is_list() : row->kind == VllmFlagKind::kList;
-    if (row != nullptr && takes_value && (i == args.size() || IsFlag(args[i]))) {
+    if (row != nullptr && takes_value && (i == args.size() || IsFlagWord(args[i]))) {
       return InvalidArgumentError("--" + std::string(row->name) + " needs a value");
     }
     const size_t end = ValuesEnd(args, i, takes_value, is_list);

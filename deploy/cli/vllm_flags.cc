@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/flag_word.h"
 #include "common/parse_bool.h"
 #include "common/strings.h"
 
@@ -26,12 +27,6 @@ constexpr std::string_view kNoMultiPort = "each command has one port: start one 
 constexpr std::string_view kHttpOnly = "the API is HTTP only";
 constexpr std::string_view kOwnKernels = "kernels are chosen by device and data type";
 // clang-format on
-
-std::string WithDashes(std::string_view name) {
-  std::string text(name);
-  std::replace(text.begin(), text.end(), '_', '-');
-  return text;
-}
 
 bool IsHarmless(const VllmFlag& flag, std::string_view value) {
   const std::string lower = ToLower(value);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "common/flag_word.h"
 #include "common/read_file.h"
 #include "common/strings.h"
 
@@ -14,21 +15,16 @@ using Setting = ParameterSet::Setting;
 
 constexpr std::string_view kNameKey = "_benchmark_name";
 
-std::string WithDashes(std::string_view name) {
+// A flag by one of its spellings, without dashes in front.
+std::string FlagNamed(std::string_view name) {
   while (name.starts_with('-')) name.remove_prefix(1);
-  std::string dashed(name);
-  std::replace(dashed.begin(), dashed.end(), '_', '-');
-  return dashed;
-}
-
-bool IsFlag(std::string_view word) {
-  return word.size() > 1 && word[0] == '-' && !ParseNumber<double>(word);
+  return WithDashes(name);
 }
 
 // The flag that a word sets, without dashes and value; empty for a word that is not a long flag.
 std::string FlagName(std::string_view word) {
-  if (!word.starts_with("--") || !IsFlag(word)) return "";
-  return WithDashes(word.substr(0, word.find('=')));
+  if (!word.starts_with("--") || !IsFlagWord(word)) return "";
+  return FlagNamed(word.substr(0, word.find('=')));
 }
 
 std::string ScalarText(const Json& value) {
@@ -36,7 +32,7 @@ std::string ScalarText(const Json& value) {
 }
 
 Setting MakeSetting(const std::string& key, const Json& value) {
-  Setting setting{.flag = WithDashes(key), .text = ScalarText(value), .words = {}};
+  Setting setting{.flag = FlagNamed(key), .text = ScalarText(value), .words = {}};
   if (value.is_null()) return setting;
   if (value.is_boolean()) {
     setting.is_bool = true;
@@ -96,7 +92,8 @@ CommandWords Without(const CommandWords& command, const Setting& setting) {
       continue;
     }
     const bool is_list = setting.words.size() > 2;
-    for (size_t num_values = 0; i + 1 < command.size() && !IsFlag(command[i + 1]); ++num_values) {
+    for (size_t num_values = 0; i + 1 < command.size() && !IsFlagWord(command[i + 1]);
+         ++num_values) {
       if (num_values > 0 && !is_list) break;
       ++i;
     }
@@ -167,7 +164,7 @@ StatusOr<std::vector<VariableLink>> ParseLinks(std::string_view text) {
       return InvalidArgumentError("--link-vars has '" + std::string(item) +
                                   "', must be SERVE_FLAG=BENCH_FLAG");
     }
-    links.push_back({WithDashes(sides[0]), WithDashes(sides[1])});
+    links.push_back({FlagNamed(sides[0]), FlagNamed(sides[1])});
   }
   return links;
 }

@@ -148,14 +148,17 @@ TEST_CASE("secret values are taken out of a command line, and overwritten in pla
       {"model", &model, "Model folder", {.positional = true}},
       {"key", &keys, "Keys", {.env = "TEST_KEY", .secret = true}},
   };
-  const std::vector<std::string> args = {"m", "--key", "a", "b", "--model", "x", "--key=cc"};
+  const std::vector<std::string> args = {"m", "--key", "a", "-12", "b", "--model", "x", "--key=cc"};
   CHECK(WithoutSecrets(flags, args) == std::vector<std::string>{"m", "--model", "x"});
 
   std::vector<std::string> words = args;
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   HideSecretArguments(flags, static_cast<int>(argv.size()), argv.data());
-  CHECK(words == std::vector<std::string>{"m", "--key", "*", "*", "--model", "x", "--key=**"});
+  CHECK(words ==
+        std::vector<std::string>{"m", "--key", "*", "***", "*", "--model", "x", "--key=**"});
+  REQUIRE(ParseFlags(flags, {"m", "--key", "a", "-12", "b", "--key=cc"}, "about").ok());
+  CHECK(keys == std::vector<std::string>{"a", "-12", "b", "cc"});
 
   setenv("TANDEM_TEST_KEY", "secret", 1);
   REQUIRE(ParseFlags(flags, {"m"}, "about").ok());
