@@ -13,6 +13,7 @@
 #include "common/read_file.h"
 #include "common/shape_text.h"
 #include "engine_core/adapters/adapter_config.h"
+#include "engine_core/weights/number_type.h"
 #include "engine_core/weights/safetensors_header.h"
 
 namespace tandem {
@@ -27,13 +28,6 @@ bool IsFile(const std::string& path) {
 }
 
 std::string_view LastPart(std::string_view name) { return name.substr(name.rfind('.') + 1); }
-
-std::optional<DType> DTypeOf(std::string_view name) {
-  if (name == "F32") return DType::kF32;
-  if (name == "F16") return DType::kF16;
-  if (name == "BF16") return DType::kBf16;
-  return std::nullopt;
-}
 
 // exponent: its bits in a number, which are all set in a NaN and in an infinity.
 template <class Word>
@@ -86,7 +80,7 @@ class FileTensor {
  public:
   static StatusOr<FileTensor> Open(const std::string& name, const SafetensorsEntry& entry,
                                    std::span<const std::byte> bytes) {
-    const std::optional<DType> dtype = DTypeOf(entry.dtype);
+    const std::optional<DType> dtype = NumberTypeOf(entry.dtype);
     if (!dtype) {
       return InvalidArgumentError(name + " has dtype " + entry.dtype +
                                   ", must be F32, F16 or BF16");

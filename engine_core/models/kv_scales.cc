@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "engine_core/weights/number_type.h"
 #include "engine_core/weights/packed_file.h"
 #include "engine_core/weights/packed_file_writer.h"
 
@@ -11,7 +12,7 @@ namespace {
 
 // REQUIRES: a tensor of one number.
 StatusOr<float> NumberOf(const std::string& name, const StoredTensor& stored) {
-  if (stored.dtype() != "F32" && stored.dtype() != "BF16" && stored.dtype() != "F16") {
+  if (!NumberTypeOf(stored.dtype())) {
     return InvalidArgumentError(name + " has dtype " + stored.dtype() +
                                 ", must be F32, BF16 or F16");
   }

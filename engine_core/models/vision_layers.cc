@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine_core/models/load_packed.h"
+#include "engine_core/weights/number_type.h"
 
 namespace tandem {
 namespace {
@@ -32,8 +33,7 @@ StatusOr<std::vector<float>> ReadNumbers(Weights* weights, const std::string& na
   }
   const std::string& type = stored->dtype();
   const bool is_flat = stored->shape() == std::vector<int64_t>{rows, columns};
-  if ((type != "F32" && type != "F16" && type != "BF16") ||
-      (stored->shape() != shape && !is_flat)) {
+  if (!NumberTypeOf(type) || (stored->shape() != shape && !is_flat)) {
     return InvalidArgumentError("tensor " + name + " of type " + type +
                                 " has another type or shape than the config needs");
   }

@@ -13,17 +13,11 @@
 
 #include "common/shape_text.h"
 #include "engine_core/weights/gguf_architectures.h"
+#include "engine_core/weights/number_type.h"
 #include "kernels/block_format.h"
 
 namespace tandem {
 namespace {
-
-std::optional<DType> DTypeOf(std::string_view name) {
-  if (name == "F32") return DType::kF32;
-  if (name == "F16") return DType::kF16;
-  if (name == "BF16") return DType::kBf16;
-  return std::nullopt;
-}
 
 // Rows in HF's order, from pairs that RoPE turns together: the first halves of all pairs of a head,
 // then the second ones.
@@ -156,7 +150,7 @@ class GgufWeights final : public Weights {
   }
 
   StatusOr<DType> NumbersOf(const Part& part) const {
-    if (const auto dtype = DTypeOf(part.tensor->type->name)) return *dtype;
+    if (const auto dtype = NumberTypeOf(part.tensor->type->name)) return *dtype;
     return InvalidArgumentError(Where(part) + " has type " + std::string(part.tensor->type->name) +
                                 ", must be F32, F16 or BF16");
   }
@@ -207,7 +201,7 @@ StatusOr<std::unique_ptr<Weights>> OpenGguf(std::unique_ptr<GgufFile> file,
                                             const ModelConfig& config) {
   ASSIGN_OR_RETURN(const GgufArchitecture* architecture, FindGgufArchitecture(file->metadata()));
   for (const auto& [name, tensor] : file->tensors()) {
-    if (DTypeOf(tensor.type->name) || FindBlockFormat(tensor.type->name) != nullptr) continue;
+    if (NumberTypeOf(tensor.type->name) || FindBlockFormat(tensor.type->name) != nullptr) continue;
     return UnimplementedError(
         file->path() + ": tensor " + name + " has type " + std::string(tensor.type->name) +
         ", which is not supported; supported: F32, F16, BF16, " + BlockFormatNames());

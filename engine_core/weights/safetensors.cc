@@ -16,6 +16,7 @@
 #include "common/read_file.h"
 #include "common/shape_text.h"
 #include "engine_core/weights/json_file.h"
+#include "engine_core/weights/number_type.h"
 #include "engine_core/weights/safetensors_header.h"
 #include "kernels/float8.h"
 
@@ -23,13 +24,6 @@ namespace tandem {
 namespace {
 
 using Json = nlohmann::json;
-
-std::optional<DType> DTypeOf(std::string_view name) {
-  if (name == "F32") return DType::kF32;
-  if (name == "F16") return DType::kF16;
-  if (name == "BF16") return DType::kBf16;
-  return std::nullopt;
-}
 
 // A view of a [rows, columns] matrix, or of a vector when rows is 0.
 Tensor View(const void* data, DType dtype, int64_t rows, int64_t columns) {
@@ -69,7 +63,7 @@ class SafetensorsFile {
       return InvalidArgumentError(place + " has shape " + ShapeText(entry.shape) +
                                   ", the config needs " + ShapeText(shape));
     }
-    const std::optional<DType> dtype = DTypeOf(entry.dtype);
+    const std::optional<DType> dtype = NumberTypeOf(entry.dtype);
     if (!dtype) {
       return InvalidArgumentError(place + " has dtype " + entry.dtype +
                                   ", must be F32, F16 or BF16");
@@ -235,9 +229,7 @@ int64_t StoredTensor::num_elements() const {
   return std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
-bool IsFloat(std::string_view dtype) {
-  return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F8_E4M3";
-}
+bool IsFloat(std::string_view dtype) { return NumberTypeOf(dtype) || dtype == "F8_E4M3"; }
 
 std::vector<float> FloatsOf(const StoredTensor& tensor) {
   CHECK(IsFloat(tensor.dtype())) << tensor.dtype();
