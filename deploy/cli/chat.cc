@@ -8,14 +8,18 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "common/exit_status.h"
 #include "common/flags.h"
 #include "common/strings.h"
 #include "deploy/cli/http_client.h"
+#include "deploy/cli/report_failure.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::ordered_json;
+
+constexpr std::string_view kCommand = "chat";
 
 struct ChatConfig {
   std::string url = "http://127.0.0.1:8000";
@@ -180,16 +184,10 @@ int RunChat(const std::vector<std::string>& args) {
   ChatConfig config;
   const StatusOr<FlagOutcome> parsed =
       ParseFlags(ChatFlags(config), args, "tandem chat: a conversation with a running server");
-  if (!parsed.ok()) {
-    std::cerr << "tandem chat: " << parsed.status().message() << std::endl;
-    return 2;
-  }
-  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
+  if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   const StatusOr<HttpClient> client = HttpClient::ForUrl(config.url, config.api_key);
-  if (!client.ok()) {
-    std::cerr << "tandem chat: " << client.status().message() << std::endl;
-    return 2;
-  }
+  if (!client.ok()) return ReportFailure(kCommand, client.status(), kExitBadFlags);
   Status status;
   StatusOr<std::string> model = config.model.empty() ? FirstModel(*client) : config.model;
   if (model.ok()) {
@@ -201,9 +199,7 @@ int RunChat(const std::vector<std::string>& args) {
   } else {
     status = model.status();
   }
-  if (status.ok()) return 0;
-  std::cerr << "tandem chat: " << status.message() << std::endl;
-  return 1;
+  return status.ok() ? kExitOk : ReportFailure(kCommand, status, kExitFailed);
 }
 
 }  // namespace tandem

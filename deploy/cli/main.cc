@@ -23,6 +23,7 @@
 #include "deploy/cli/pack.h"
 #include "deploy/cli/record.h"
 #include "deploy/cli/replace.h"
+#include "deploy/cli/report_failure.h"
 #include "deploy/cli/serve.h"
 #include "deploy/cli/top/top.h"
 
@@ -37,10 +38,7 @@ struct Command {
 // Programs of their own: their libraries would make each start of the server slower.
 int RunProgram(const char* program, const char* command, std::vector<std::string> words) {
   const tandem::StatusOr<std::string> path = tandem::ProgramBeside(program);
-  if (!path.ok()) {
-    std::fprintf(stderr, "tandem %s: %s\n", command, path.status().message().c_str());
-    return 1;
-  }
+  if (!path.ok()) return tandem::ReportFailure(command, path.status(), tandem::kExitFailed);
   words.insert(words.begin(), *path);
   std::vector<char*> argv;
   argv.reserve(words.size() + 1);
@@ -81,8 +79,7 @@ int RunPack(const std::vector<std::string>& args) {
     std::fflush(stdout);
   }
   if (words.ok()) return RunProgram("tandem-engine-core", "pack", *words);
-  std::fprintf(stderr, "tandem pack: %s\n", words.status().message().c_str());
-  return tandem::kExitBadFlags;
+  return tandem::ReportFailure("pack", words.status(), tandem::kExitBadFlags);
 }
 
 constexpr Command kCommands[] = {

@@ -15,6 +15,7 @@
 #include "common/flags.h"
 #include "common/strings.h"
 #include "common/unique_fd.h"
+#include "deploy/cli/report_failure.h"
 #include "engine_core/recorder/flight_ring.h"
 
 namespace tandem {
@@ -22,6 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::string_view kCommand = "record";
 constexpr std::string_view kAbout =
     "tandem record [flags]: write what the flight recorder of a running engine core holds to a "
     "file.\nReplay it with tandem-engine-core --replay FILE.";
@@ -35,11 +37,6 @@ struct RecordConfig {
 std::vector<Flag> RecordFlags(RecordConfig& config) {
   return {{"pid", &config.pid, "The engine core; 0: the only one there is", {.min = 0}},
           {"out", &config.out, "The file, which must not exist. Default: tandem-TIME-PID.flight"}};
-}
-
-int Refuse(const Status& status, int exit_code) {
-  std::fprintf(stderr, "tandem record: %s\n", status.message().c_str());
-  return exit_code;
 }
 
 // A process's descriptor of a flight recorder, as a path; empty: it has none, or is not ours.
@@ -133,10 +130,10 @@ Status WriteFile(std::string ring, const std::string& path) {
 int RunRecord(const std::vector<std::string>& args) {
   RecordConfig config;
   const StatusOr<FlagOutcome> parsed = ParseFlags(RecordFlags(config), args, kAbout);
-  if (!parsed.ok()) return Refuse(parsed.status(), kExitBadFlags);
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
   if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   const auto chosen = ChooseRing(config.pid);
-  if (!chosen.ok()) return Refuse(chosen.status(), kExitFailed);
+  if (!chosen.ok()) return ReportFailure(kCommand, chosen.status(), kExitFailed);
   const auto& [pid, path] = *chosen;
   if (config.out.empty()) {
     config.out = "tandem-" + std::to_string(static_cast<int64_t>(SystemClock().Unix())) + "-" +
@@ -144,10 +141,11 @@ int RunRecord(const std::vector<std::string>& args) {
   }
   StatusOr<std::string> ring = CopyRing(path);
   if (!ring.ok()) {
-    return Refuse(ring.status().WithContext("process " + std::to_string(pid)), kExitFailed);
+    return ReportFailure(kCommand, ring.status().WithContext("process " + std::to_string(pid)),
+                         kExitFailed);
   }
   if (const Status status = WriteFile(*std::move(ring), config.out); !status.ok()) {
-    return Refuse(status, kExitFailed);
+    return ReportFailure(kCommand, status, kExitFailed);
   }
   std::printf("%s\n", config.out.c_str());
   return kExitOk;

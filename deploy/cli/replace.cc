@@ -10,6 +10,7 @@
 #include "deploy/cli/command_line.h"
 #include "deploy/cli/control_socket.h"
 #include "deploy/cli/model_pull.h"
+#include "deploy/cli/report_failure.h"
 #include "engine_core/flags/engine_config.h"
 #include "frontend/config.h"
 
@@ -83,31 +84,28 @@ int RunReplacement(const std::string& command, const std::vector<std::string>& a
     std::cout << FlagHelp(flags, about, equals == word.npos ? "" : word.substr(equals + 1));
     return kExitOk;
   }
-  const auto refuse = [&command](const Status& status, int exit_code) {
-    std::cerr << "tandem " << command << ": " << status.message() << std::endl;
-    return exit_code;
-  };
   std::vector<std::string> words = args;
   const StatusOr<pid_t> pid = TakeServer(&words);
-  if (!pid.ok()) return refuse(pid.status(), kExitBadFlags);
+  if (!pid.ok()) return ReportFailure(command, pid.status(), kExitBadFlags);
   if (const Status found = FindNamedModel(&words); !found.ok()) {
-    return refuse(found, kExitBadModel);
+    return ReportFailure(command, found, kExitBadModel);
   }
   StatusOr<std::vector<std::string>> expanded = ExpandArguments(words, flags);
-  if (!expanded.ok()) return refuse(expanded.status(), kExitBadFlags);
+  if (!expanded.ok()) return ReportFailure(command, expanded.status(), kExitBadFlags);
   words = *std::move(expanded);
   // Of vLLM's flags; what is refused is the server's to judge.
   if (const auto split = SplitCommandLine(words, {}, flags); split.ok()) {
     for (const std::string& warning : split->warnings) std::cerr << warning << std::endl;
   }
   const StatusOr<UniqueFd> server = ConnectToServer(*pid);
-  if (!server.ok()) return refuse(server.status(), kExitFailed);
+  if (!server.ok()) return ReportFailure(command, server.status(), kExitFailed);
   std::error_code error;
   words.insert(words.begin(), {command, std::filesystem::current_path(error).string()});
   const StatusOr<ControlEnd> end =
       Ask(*server, words, [](std::string_view line) { std::cout << line << std::endl; });
-  if (!end.ok()) return refuse(end.status(), kExitFailed);
-  if (end->exit_status != kExitOk) return refuse(InternalError(end->line), end->exit_status);
+  if (!end.ok()) return ReportFailure(command, end.status(), kExitFailed);
+  if (end->exit_status != kExitOk)
+    return ReportFailure(command, InternalError(end->line), end->exit_status);
   std::cout << end->line << std::endl;
   return kExitOk;
 }

@@ -20,6 +20,7 @@
 #include "deploy/cli/engine_layout.h"
 #include "deploy/cli/environment.h"
 #include "deploy/cli/model_pull.h"
+#include "deploy/cli/report_failure.h"
 #include "deploy/cli/serve_command_line.h"
 #include "deploy/cli/supervisor.h"
 #include "engine_core/flags/engine_config.h"
@@ -28,16 +29,12 @@
 namespace tandem {
 namespace {
 
+constexpr std::string_view kCommand = "serve";
 constexpr double kStopGraceSeconds = 10;  // for what happens beside waiting for requests
 constexpr const char* kTakeOver = "--take-over";
 constexpr std::string_view kAbout =
     "tandem serve MODEL [flags]: start a frontend and its engine cores and keep them running.\n"
     "MODEL is a Hugging Face folder, or org/name of one in the local Hugging Face cache.";
-
-int Refuse(const Status& status, int exit_code) {
-  std::cerr << "tandem serve: " << status.message() << std::endl;
-  return exit_code;
-}
 
 bool WantsHelp(const std::string& argument) {
   return argument == "-h" || argument == "--help" || argument.starts_with("--help=");
@@ -209,14 +206,14 @@ int CheckConfig(const EngineLayout& layout, ServeCommandLine& line,
                                   ? "ipc://" + std::string(kNoFolder) + "/handshake"
                                   : layout.handshake_address;
   const StatusOr<Programs> programs = MakePrograms(layout, line, local_engines, kNoFolder, address);
-  if (!programs.ok()) return Refuse(programs.status(), kExitFailed);
+  if (!programs.ok()) return ReportFailure(kCommand, programs.status(), kExitFailed);
   std::vector<Supervisor::Program> all = programs->engines;
   if (programs->frontend) all.insert(all.begin(), *programs->frontend);
   for (Supervisor::Program& program : all) {
     program.argv.emplace_back("--check-config");
     StatusOr<ChildProcess> child =
         ChildProcess::Start(program.argv, program.environment, {.stdout_to_stderr = true});
-    if (!child.ok()) return Refuse(child.status(), kExitFailed);
+    if (!child.ok()) return ReportFailure(kCommand, child.status(), kExitFailed);
     if (const ChildProcess::Exit exit = child->Reap(); !exit.clean()) return exit.code();
   }
   std::cout << EffectiveConfig(line);
@@ -241,23 +238,23 @@ int RunServe(const std::vector<std::string>& args) {
     if (!WantsHelp(argument)) continue;
     const size_t equals = argument.find('=');
     std::cout << Help(equals == argument.npos ? "" : argument.substr(equals + 1));
-    return 0;
+    return kExitOk;
   }
 
   // All values are also parsed here, so that a wrong one is refused once and before anything
   // starts.
   StatusOr<ServeCommandLine> line = ParseServeCommandLine(args, PullModelByName);
-  if (!line.ok()) return Refuse(line.status(), kExitBadFlags);
+  if (!line.ok()) return ReportFailure(kCommand, line.status(), kExitBadFlags);
   if (const Status status = CheckEnvironment(&*line); !status.ok()) {
-    return Refuse(status, kExitBadFlags);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   const FrontendConfig& frontend_config = line->frontend;
   const std::vector<Flag> frontend_flags = FrontendFlags(line->frontend);
   const StatusOr<EngineLayout> layout = LayoutOf(*line);
-  if (!layout.ok()) return Refuse(layout.status(), kExitBadFlags);
+  if (!layout.ok()) return ReportFailure(kCommand, layout.status(), kExitBadFlags);
   const StatusOr<std::vector<LocalEngine>> local_engines =
       LocalEngines(*layout, *line, std::getenv("CUDA_VISIBLE_DEVICES"));
-  if (!local_engines.ok()) return Refuse(local_engines.status(), kExitBadFlags);
+  if (!local_engines.ok()) return ReportFailure(kCommand, local_engines.status(), kExitBadFlags);
   if (line->own.check_config) {
     HideSecretVariables(frontend_flags);
     return CheckConfig(*layout, *line, *local_engines);
@@ -265,11 +262,11 @@ int RunServe(const std::vector<std::string>& args) {
   signal(SIGPIPE, SIG_IGN);  // who reads the log may go away
   signal(SIGXFSZ, SIG_IGN);
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
-    return Refuse(status, kExitBadFlags);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   const std::string changed = ChangedValues(*line);  // the next call sets a variable that it reads
   if (const Status status = SetLogFormat(frontend_config.log_format); !status.ok()) {
-    return Refuse(status, kExitBadFlags);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   StartLogThread();
   for (const std::string& warning : line->warnings) LOG_WARNING << warning;
@@ -277,14 +274,14 @@ int RunServe(const std::vector<std::string>& args) {
   HideSecretVariables(frontend_flags);
 
   StatusOr<RuntimeDirectory> directory = RuntimeDirectory::Make();
-  if (!directory.ok()) return Refuse(directory.status(), kExitFailed);
+  if (!directory.ok()) return ReportFailure(kCommand, directory.status(), kExitFailed);
   const std::string folder = directory->path();
   const std::string handshake_address = layout->handshake_address.empty()
                                             ? "ipc://" + folder + "/handshake"
                                             : layout->handshake_address;
   StatusOr<Programs> programs =
       MakePrograms(*layout, *line, *local_engines, folder, handshake_address);
-  if (!programs.ok()) return Refuse(programs.status(), kExitFailed);
+  if (!programs.ok()) return ReportFailure(kCommand, programs.status(), kExitFailed);
 
   // The processes drain one after the other.
   const double stop_timeout_s = 2 * frontend_config.shutdown_timeout + kStopGraceSeconds;
@@ -294,7 +291,7 @@ int RunServe(const std::vector<std::string>& args) {
       std::bind_front(ChangedEngine, handshake_address, *layout, folder),
       {.stop_s = stop_timeout_s, .hang_s = frontend_config.engine_health.hang_timeout_s});
   const StatusOr<int> exit_code = supervisor.Run();
-  return exit_code.ok() ? *exit_code : Refuse(exit_code.status(), kExitFailed);
+  return exit_code.ok() ? *exit_code : ReportFailure(kCommand, exit_code.status(), kExitFailed);
 }
 
 }  // namespace tandem

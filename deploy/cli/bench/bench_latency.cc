@@ -7,18 +7,19 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "common/exit_status.h"
 #include "common/log.h"
 #include "deploy/cli/bench/offline_load.h"
 #include "deploy/cli/bench/progress_bar.h"
 #include "deploy/cli/bench/write_file.h"
+#include "deploy/cli/report_failure.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFailed = 1;
-constexpr int kBadCommandLine = 2;
+constexpr std::string_view kCommand = "bench latency";
 constexpr int kPercentages[] = {10, 25, 50, 75, 90, 99};
 
 struct LatencyOptions {
@@ -113,25 +114,21 @@ std::string LatencyJson(const std::string& model_id, std::span<const double> lat
 int RunBenchLatency(const std::vector<std::string>& args) {
   constexpr std::string_view kAbout =
       "tandem bench latency --model FOLDER [flags]: time of one batch, over a server started here.";
-  const auto refuse = [](const Status& status, int exit_code) {
-    std::cerr << "tandem bench latency: " << status.message() << std::endl;
-    return exit_code;
-  };
   LatencyOptions options;
   const StatusOr<FlagOutcome> parsed =
       OfflineLoad::Parse(args, LatencyFlags(options), kAbout, options.engine);
-  if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
-  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
+  if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {
-    return refuse(status, kBadCommandLine);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   const StatusOr<std::vector<double>> latencies = Measure(options);
-  if (!latencies.ok()) return refuse(latencies.status(), kFailed);
+  if (!latencies.ok()) return ReportFailure(kCommand, latencies.status(), kExitFailed);
   std::cout << LatencyReport(*latencies) << std::flush;
-  if (options.output_json.empty()) return 0;
+  if (options.output_json.empty()) return kExitOk;
   const Status status =
       WriteFile(options.output_json, LatencyJson(options.engine.model, *latencies));
-  return status.ok() ? 0 : refuse(status, kFailed);
+  return status.ok() ? kExitOk : ReportFailure(kCommand, status, kExitFailed);
 }
 
 }  // namespace tandem

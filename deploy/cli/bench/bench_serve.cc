@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "common/clock.h"
+#include "common/exit_status.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "deploy/cli/bench/arrivals.h"
@@ -23,6 +24,7 @@
 #include "deploy/cli/bench/prompts.h"
 #include "deploy/cli/bench/request_body.h"
 #include "deploy/cli/command_line.h"
+#include "deploy/cli/report_failure.h"
 #include "frontend/text/tokenizer_folder.h"
 
 namespace tandem {
@@ -30,8 +32,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kFailed = 1;
-constexpr int kBadCommandLine = 2;
+constexpr std::string_view kCommand = "bench serve";
 constexpr int kHttpOk = 200;
 constexpr double kPageTimeoutSeconds = 10;
 constexpr std::chrono::milliseconds kReadyPause(250);
@@ -278,27 +279,23 @@ int RunBenchServe(const std::vector<std::string>& args) {
   constexpr std::string_view kAbout =
       "tandem bench serve [flags]: send requests to an OpenAI-compatible server and measure the "
       "responses.";
-  const auto refuse = [](const Status& status, int exit_code) {
-    std::cerr << "tandem bench serve: " << status.message() << std::endl;
-    return exit_code;
-  };
   BenchServeOptions options;
   const std::vector<Flag> flags = BenchServeFlags(options);
   const StatusOr<FlagOutcome> parsed = ParseFlags(flags, WithoutMeaningless(args, flags), kAbout);
-  if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
-  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
+  if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   if (const Status status = CheckBenchServeOptions(options); !status.ok()) {
-    return refuse(status, kBadCommandLine);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {
-    return refuse(status, kBadCommandLine);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
 
   const StatusOr<BenchServeResult> result = BenchServe(options);
   if (!result.ok()) {
     const bool wrong_words = result.status().code() == StatusCode::kInvalidArgument ||
                              result.status().code() == StatusCode::kNotFound;
-    return refuse(result.status(), wrong_words ? kBadCommandLine : kFailed);
+    return ReportFailure(kCommand, result.status(), wrong_words ? kExitBadFlags : kExitFailed);
   }
   size_t num_shown = 0;
   for (const RequestOutcome& outcome : result->outcomes) {
@@ -308,15 +305,15 @@ int RunBenchServe(const std::vector<std::string>& args) {
   std::cout << BenchServeReport(options, *result) << std::flush;
   if (options.save_result || options.append_result) {
     if (const Status status = SaveResult(options, *result); !status.ok()) {
-      return refuse(status, kFailed);
+      return ReportFailure(kCommand, status, kExitFailed);
     }
   }
   if (!options.plot.empty()) {
     if (const Status status = PlotResult(options, *result); !status.ok()) {
-      return refuse(status, kFailed);
+      return ReportFailure(kCommand, status, kExitFailed);
     }
   }
-  return result->metrics.completed > 0 ? 0 : kFailed;
+  return result->metrics.completed > 0 ? kExitOk : kExitFailed;
 }
 
 }  // namespace tandem

@@ -6,17 +6,20 @@
 #include <iostream>
 
 #include "common/clock.h"
+#include "common/exit_status.h"
 #include "common/flags.h"
 #include "deploy/cli/bench/command_run.h"
 #include "deploy/cli/bench/load_plot.h"
 #include "deploy/cli/bench/sweep_params.h"
 #include "deploy/cli/bench/sweep_summary.h"
 #include "deploy/cli/bench/write_file.h"
+#include "deploy/cli/report_failure.h"
 
 namespace tandem {
 namespace {
 
-constexpr int kFailed = 1, kBadCommandLine = 2, kInterrupted = 130;
+constexpr std::string_view kCommand = "bench sweep";
+constexpr int kInterrupted = 130;
 constexpr size_t kMaxNameBytes = 120;
 constexpr double kBenchTimeoutSeconds = 7 * 86400;
 
@@ -272,29 +275,24 @@ Status WriteSummary(const SweepOptions& options, const SweepPlan& plan,
   return WriteLoadPlot(options.plot, "Latency and throughput against load", SweepPlotRuns(runs));
 }
 
-int Refuse(const Status& status, int exit_code) {
-  std::cerr << "tandem bench sweep: " << status.message() << std::endl;
-  return exit_code;
-}
-
 int RunSweepServe(const std::vector<std::string>& args) {
   constexpr std::string_view kAbout =
       "tandem bench sweep serve: run a bench against servers with crossed settings of both.";
   SweepOptions options;
   const StatusOr<FlagOutcome> parsed = ParseFlags(SweepFlags(options), args, kAbout);
-  if (!parsed.ok()) return Refuse(parsed.status(), kBadCommandLine);
-  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
+  if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   const StatusOr<SweepPlan> plan = MakePlan(options);
-  if (!plan.ok()) return Refuse(plan.status(), kBadCommandLine);
+  if (!plan.ok()) return ReportFailure(kCommand, plan.status(), kExitBadFlags);
 
   const StopSignals stop_signals;
   Sweep sweep(options, *plan);
   const Status status = sweep.Run();
   const Status written = WriteSummary(options, *plan, sweep.runs());
-  if (status.code() == StatusCode::kCancelled) return Refuse(status, kInterrupted);
-  if (!status.ok()) return Refuse(status, kFailed);
-  if (!written.ok()) return Refuse(written, kFailed);
-  return sweep.any_failed() ? kFailed : 0;
+  if (status.code() == StatusCode::kCancelled) return ReportFailure(kCommand, status, kInterrupted);
+  if (!status.ok()) return ReportFailure(kCommand, status, kExitFailed);
+  if (!written.ok()) return ReportFailure(kCommand, written, kExitFailed);
+  return sweep.any_failed() ? kExitFailed : kExitOk;
 }
 
 }  // namespace
@@ -309,7 +307,7 @@ int RunBenchSweep(const std::vector<std::string>& args) {
   if (what == "plot") return RunBenchPlot({args.begin() + 1, args.end()});
   const bool asked = what == "--help" || what == "-h" || what == "help";
   (asked ? std::cout : std::cerr) << kUsage;
-  return asked ? 0 : kBadCommandLine;
+  return asked ? kExitOk : kExitBadFlags;
 }
 
 }  // namespace tandem

@@ -4,17 +4,18 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "common/exit_status.h"
 #include "common/log.h"
 #include "deploy/cli/bench/offline_load.h"
 #include "deploy/cli/bench/write_file.h"
+#include "deploy/cli/report_failure.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFailed = 1;
-constexpr int kBadCommandLine = 2;
+constexpr std::string_view kCommand = "bench throughput";
 
 struct ThroughputOptions {
   OfflineLoad::Options engine;
@@ -129,27 +130,23 @@ int RunBenchThroughput(const std::vector<std::string>& args) {
   constexpr std::string_view kAbout =
       "tandem bench throughput --model FOLDER [flags]: all requests at once, over a server started "
       "here.";
-  const auto refuse = [](const Status& status, int exit_code) {
-    std::cerr << "tandem bench throughput: " << status.message() << std::endl;
-    return exit_code;
-  };
   ThroughputOptions options;
   const StatusOr<FlagOutcome> parsed =
       OfflineLoad::Parse(args, ThroughputFlags(options), kAbout, options.engine);
-  if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
-  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
+  if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   if (const Status status = ResolveDataset(&options); !status.ok()) {
-    return refuse(status, kBadCommandLine);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {
-    return refuse(status, kBadCommandLine);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   const StatusOr<ThroughputResult> result = Measure(options);
-  if (!result.ok()) return refuse(result.status(), kFailed);
+  if (!result.ok()) return ReportFailure(kCommand, result.status(), kExitFailed);
   std::cout << ThroughputReport(*result) << std::flush;
-  if (options.output_json.empty()) return 0;
+  if (options.output_json.empty()) return kExitOk;
   const Status status = WriteFile(options.output_json, ThroughputJson(*result));
-  return status.ok() ? 0 : refuse(status, kFailed);
+  return status.ok() ? kExitOk : ReportFailure(kCommand, status, kExitFailed);
 }
 
 }  // namespace tandem

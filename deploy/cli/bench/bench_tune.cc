@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/clock.h"
+#include "common/exit_status.h"
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/strings.h"
@@ -17,12 +18,14 @@
 #include "deploy/cli/bench/text_table.h"
 #include "deploy/cli/bench/write_file.h"
 #include "deploy/cli/child_process.h"
+#include "deploy/cli/report_failure.h"
 #include "deploy/cli/runtime_directory.h"
 
 namespace tandem {
 namespace {
 
-constexpr int kFailed = 1, kBadCommandLine = 2, kInterrupted = 130;
+constexpr std::string_view kCommand = "bench tune";
+constexpr int kInterrupted = 130;
 // A concurrency is measured over a few waves of requests, a rate over some seconds.
 constexpr double kWaves = 3, kRateSeconds = 20;
 constexpr double kLeastRequests = 16, kMostRequests = 2000;
@@ -326,11 +329,6 @@ bool Report(const TuneOptions& options, const TunePlan& plan) {
   return true;
 }
 
-int Refuse(const Status& status, int exit_code) {
-  std::cerr << "tandem bench tune: " << status.message() << std::endl;
-  return exit_code;
-}
-
 }  // namespace
 
 int RunBenchTune(const std::vector<std::string>& args) {
@@ -339,25 +337,25 @@ int RunBenchTune(const std::vector<std::string>& args) {
       "second within limits on latency.";
   TuneOptions options;
   const StatusOr<FlagOutcome> parsed = ParseFlags(TuneFlags(options), args, kAbout);
-  if (!parsed.ok()) return Refuse(parsed.status(), kBadCommandLine);
-  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
+  if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   StatusOr<TunePlan> plan = MakePlan(options);
-  if (!plan.ok()) return Refuse(plan.status(), kBadCommandLine);
+  if (!plan.ok()) return ReportFailure(kCommand, plan.status(), kExitBadFlags);
   if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {
-    return Refuse(status, kBadCommandLine);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   const StatusOr<RuntimeDirectory> folder = RuntimeDirectory::Make();
-  if (!folder.ok()) return Refuse(folder.status(), kFailed);
+  if (!folder.ok()) return ReportFailure(kCommand, folder.status(), kExitFailed);
 
   const StopSignals stop_signals;
   const Status status = Tune(options, &*plan, folder->path()).Run();
   const bool found = Report(options, *plan);
   if (!options.output_json.empty()) {
     const Status saved = WriteFile(options.output_json, ResultJson(options, *plan));
-    if (!saved.ok()) return Refuse(saved, kFailed);
+    if (!saved.ok()) return ReportFailure(kCommand, saved, kExitFailed);
   }
-  if (!status.ok()) return Refuse(status, kInterrupted);
-  return found ? 0 : kFailed;
+  if (!status.ok()) return ReportFailure(kCommand, status, kInterrupted);
+  return found ? kExitOk : kExitFailed;
 }
 
 }  // namespace tandem

@@ -2,14 +2,17 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <map>
 
+#include "common/exit_status.h"
 #include "common/flags.h"
 #include "deploy/cli/bench/write_file.h"
+#include "deploy/cli/report_failure.h"
 
 namespace tandem {
 namespace {
+
+constexpr std::string_view kCommand = "bench plot";
 
 // Loads of one line, each with the values of all runs at that load.
 using Samples = std::map<double, std::vector<double>>;
@@ -112,26 +115,23 @@ int RunBenchPlot(const std::vector<std::string>& args) {
        "Result files of bench serve (also with --append-result) or of a sweep"},
       {"output", &output, "SVG file to write"},
       {"title", &title, "Heading of the drawing"}};
-  const auto refuse = [](const Status& status, int exit_code) {
-    std::cerr << "tandem bench plot: " << status.message() << std::endl;
-    return exit_code;
-  };
   const StatusOr<FlagOutcome> parsed = ParseFlags(flags, args, kAbout);
-  if (!parsed.ok()) return refuse(parsed.status(), 2);
-  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
+  if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   if (results.empty() || output.empty()) {
-    return refuse(InvalidArgumentError("give --results and --output"), 2);
+    return ReportFailure(kCommand, InvalidArgumentError("give --results and --output"),
+                         kExitBadFlags);
   }
   std::vector<LoadRunFigures> runs;
   for (const std::string& path : results) {
     StatusOr<std::vector<BenchFigures>> all = ReadAllBenchFigures(path);
-    if (!all.ok()) return refuse(all.status(), 1);
+    if (!all.ok()) return ReportFailure(kCommand, all.status(), kExitFailed);
     for (LoadRunFigures& run : ByLabel(std::move(*all), std::filesystem::path(path).stem())) {
       runs.push_back(std::move(run));
     }
   }
   const Status status = WriteLoadPlot(output, title, runs);
-  return status.ok() ? 0 : refuse(status, 1);
+  return status.ok() ? kExitOk : ReportFailure(kCommand, status, kExitFailed);
 }
 
 }  // namespace tandem

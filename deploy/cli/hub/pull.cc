@@ -13,6 +13,7 @@
 #include "deploy/cli/hub/model_store.h"
 #include "deploy/cli/hub/pull_progress.h"
 #include "deploy/cli/hub_cache.h"
+#include "deploy/cli/report_failure.h"
 
 namespace tandem {
 namespace {
@@ -32,9 +33,9 @@ struct StoreFlags {
   std::string cache;
 };
 
-int Refuse(const char* command, const Status& status) {
-  std::fprintf(stderr, "tandem %s: %s\n", command, status.message().c_str());
-  return status.code() == StatusCode::kInvalidArgument ? kExitBadFlags : kExitFailed;
+int Refuse(std::string_view command, const Status& status) {
+  const bool is_wrong = status.code() == StatusCode::kInvalidArgument;
+  return ReportFailure(command, status, is_wrong ? kExitBadFlags : kExitFailed);
 }
 
 Flag NameRow(std::string* name) {

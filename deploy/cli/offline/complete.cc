@@ -5,18 +5,19 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/exit_status.h"
 #include "common/log.h"
 #include "common/strings.h"
 #include "deploy/cli/http_client.h"
 #include "deploy/cli/offline/private_server.h"
+#include "deploy/cli/report_failure.h"
 
 namespace tandem {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kFailed = 1;
-constexpr int kBadCommandLine = 2;
+constexpr std::string_view kCommand = "complete";
 constexpr int kHttpOk = 200;
 
 struct CompleteConfig {
@@ -115,35 +116,32 @@ Status Run(const CompleteConfig& config, const PrivateServerConfig& server_confi
 }  // namespace
 
 int RunComplete(const std::vector<std::string>& args) {
-  const auto refuse = [](const Status& status, int exit_code) {
-    std::cerr << "tandem complete: " << status.message() << std::endl;
-    return exit_code;
-  };
   CompleteConfig config;
   PrivateServerConfig server;
   const bool has_text = !args.empty() && (args[0] == "-" || !args[0].starts_with('-'));
   const StatusOr<FlagOutcome> parsed = ParseWithServeFlags(
       {args.begin() + (has_text ? 1 : 0), args.end()}, CompleteFlags(config),
       "tandem complete TEXT --model FOLDER [flags]: continues one text, without a server", &server);
-  if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
-  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
+  if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   if (has_text) config.text = args[0];
   if (config.text == "-") {
     config.text.assign(std::istreambuf_iterator<char>(std::cin), {});
   }
   if (config.text.empty()) {
-    return refuse(
+    return ReportFailure(
+        kCommand,
         InvalidArgumentError("no text: tandem complete TEXT, or - for the standard input"),
-        kBadCommandLine);
+        kExitBadFlags);
   }
   if (FindInvalidUtf8(config.text) != std::string::npos) {
-    return refuse(InvalidArgumentError("the text is not UTF-8"), kBadCommandLine);
+    return ReportFailure(kCommand, InvalidArgumentError("the text is not UTF-8"), kExitBadFlags);
   }
   if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {
-    return refuse(status, kBadCommandLine);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   const Status status = Run(config, server);
-  return status.ok() ? 0 : refuse(status, kFailed);
+  return status.ok() ? kExitOk : ReportFailure(kCommand, status, kExitFailed);
 }
 
 }  // namespace tandem

@@ -9,18 +9,19 @@
 #include <map>
 #include <utility>
 
+#include "common/exit_status.h"
 #include "common/log.h"
 #include "common/read_file.h"
 #include "deploy/cli/bench/load_client.h"
 #include "deploy/cli/bench/progress_bar.h"
 #include "deploy/cli/offline/batch_file.h"
 #include "deploy/cli/offline/private_server.h"
+#include "deploy/cli/report_failure.h"
 
 namespace tandem {
 namespace {
 
-constexpr int kFailed = 1;
-constexpr int kBadCommandLine = 2;
+constexpr std::string_view kCommand = "run-batch";
 constexpr int kHttpOk = 200;
 constexpr int64_t kMaxFileBytes = int64_t{16} << 30;
 // Results wait for those before them; at most this many times max-inflight.
@@ -194,26 +195,23 @@ Status Run(const BatchConfig& config, const PrivateServerConfig& server) {
 }  // namespace
 
 int RunBatch(const std::vector<std::string>& args) {
-  const auto refuse = [](const Status& status, int exit_code) {
-    std::cerr << "tandem run-batch: " << status.message() << std::endl;
-    return exit_code;
-  };
   BatchConfig config;
   PrivateServerConfig server;
   const StatusOr<FlagOutcome> parsed = ParseWithServeFlags(
       args, BatchFlags(config),
       "tandem run-batch -i IN -o OUT --model FOLDER [flags]: a file of requests, without a server",
       &server);
-  if (!parsed.ok()) return refuse(parsed.status(), kBadCommandLine);
-  if (*parsed == FlagOutcome::kHelpShown) return 0;
+  if (!parsed.ok()) return ReportFailure(kCommand, parsed.status(), kExitBadFlags);
+  if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   if (const Status status = InitLog("tandem", "WARNING"); !status.ok()) {
-    return refuse(status, kBadCommandLine);
+    return ReportFailure(kCommand, status, kExitBadFlags);
   }
   if (!config.output_tmp_dir.empty()) LOG_WARNING << "--output-tmp-dir has no effect here";
   if (config.enable_metrics) LOG_WARNING << "--enable-metrics has no effect here";
   const Status status = Run(config, server);
-  if (status.ok()) return 0;
-  return refuse(status, status.code() == StatusCode::kInvalidArgument ? kBadCommandLine : kFailed);
+  if (status.ok()) return kExitOk;
+  const bool is_wrong = status.code() == StatusCode::kInvalidArgument;
+  return ReportFailure(kCommand, status, is_wrong ? kExitBadFlags : kExitFailed);
 }
 
 }  // namespace tandem

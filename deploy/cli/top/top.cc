@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/exit_status.h"
 #include "deploy/cli/http_client.h"
+#include "deploy/cli/report_failure.h"
 #include "deploy/cli/top/history.h"
 #include "deploy/cli/top/screen.h"
 #include "deploy/cli/top/server_state.h"
@@ -149,10 +150,7 @@ int RunTop(const std::vector<std::string>& args) {
       .connect_s = kTimeoutSeconds, .silence_s = kTimeoutSeconds, .wait_mask = &mask};
   StatusOr<HttpClient> client =
       parsed.ok() ? HttpClient::ForUrl(config.url, config.api_key, timeouts) : parsed.status();
-  if (!client.ok()) {
-    std::fprintf(stderr, "tandem top: %s\n", client.status().message().c_str());
-    return kExitBadFlags;
-  }
+  if (!client.ok()) return ReportFailure("top", client.status(), kExitBadFlags);
   HideSecretVariables(flags);
   Watch watch(config, *std::move(client));
   if (config.once) return PrintOnce(config.interval, watch);

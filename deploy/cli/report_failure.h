@@ -1,0 +1,14 @@
+#pragma once
+
+// How a command of `tandem` ends when it cannot do what it was asked for. Thread: main.
+
+#include <string_view>
+
+#include "common/status.h"
+
+namespace tandem {
+
+// Prints "tandem COMMAND: why" to stderr. Returns exit_status (common/exit_status.h).
+int ReportFailure(std::string_view command, const Status& why, int exit_status);
+
+}  // namespace tandem
