@@ -117,6 +117,8 @@ Status SpellLfm2(Json* keys) {
   return OkStatus();
 }
 
+namespace {
+
 // Of a list with a number for each layer, the number that all have.
 Status TakeOnly(Json* keys, const char* key) {
   const Json* list = Find(*keys, key);
@@ -128,6 +130,8 @@ Status TakeOnly(Json* keys, const char* key) {
   (*keys)[key] = Json(list->front());
   return OkStatus();
 }
+
+}  // namespace
 
 // Sizes of a mixture may be lists.
 Status SpellHunyuanMoe(Json* keys) {

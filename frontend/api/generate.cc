@@ -121,6 +121,8 @@ StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContex
   return headers;
 }
 
+namespace {
+
 // Null: the request leaves no spans.
 std::unique_ptr<RequestTrace> BeginTrace(const HttpRequest& request, ApiContext* context) {
   constexpr std::string_view kParent = "traceparent", kState = "tracestate";
@@ -143,6 +145,8 @@ std::unique_ptr<RequestTrace> BeginTrace(const HttpRequest& request, ApiContext*
   }
   return context->tracer->Begin(parent, state, {request.arrival_time, request.arrival_monotonic});
 }
+
+}  // namespace
 
 // ---- 2. Parse ----
 
@@ -443,6 +447,8 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
   co_return std::move(request);
 }
 
+namespace {
+
 // What an engine refuses of a request that was checked here is its constraint.
 Status AboutConstraint(std::string_view field, const std::string& tool_tag, const MessagePlan* plan,
                        const Status& error) {
@@ -457,6 +463,8 @@ Status AboutConstraint(std::string_view field, const std::string& tool_tag, cons
   if (origin->field.empty()) return InvalidArgumentError(reason).WithParam(std::string(field));
   return InvalidSchemaOf(origin->function, reason).WithParam(origin->field);
 }
+
+}  // namespace
 
 Awaitable<void> Run(Exchange& exchange, ApiContext* context, const GenerationCall& call,
                     AdmittedRequest request) {

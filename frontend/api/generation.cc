@@ -63,11 +63,15 @@ void TraceRequest(const ProcessedRequest& request, RequestTrace* trace) {
                      .n = request.n});
 }
 
+namespace {
+
 // Zeros that stand for embeddings have no text; a prompt of both mostly ends with tokens.
 std::span<const TokenId> TextTokens(const wire::EngineCoreRequest& request) {
   if (!request.prompt_embeds.is_nil() && request.prompt_is_token_ids.is_nil()) return {};
   return request.prompt_token_ids;
 }
+
+}  // namespace
 
 // One engine request and the sink of its outputs.
 class Generation::Choice final : public OutputSink {

@@ -259,6 +259,8 @@ Parse<> ParseMinicpm5(ToolParserInput in) {
   }
 }
 
+namespace {
+
 // step3's parameters: stripped texts of plain types.
 Parse<> CopyPlainInvoke(ToolParserInput in, std::string tool) {
   in.sink.BeginCall(tool);
@@ -276,6 +278,8 @@ Parse<> CopyPlainInvoke(ToolParserInput in, std::string tool) {
   }
   in.sink.AddArguments(separator == "{" ? "{}" : "}");
 }
+
+}  // namespace
 
 // <｜tool_calls_begin｜>(<｜tool_call_begin｜>function<｜tool_sep｜><steptml:invoke name="N">
 // (<steptml:parameter name="K">V</steptml:parameter>)*</steptml:invoke><｜tool_call_end｜>)*
