@@ -19,6 +19,7 @@
 #include "frontend/api/context.h"
 #include "frontend/api/generation.h"
 #include "frontend/api/generation_call.h"
+#include "frontend/api/request_headers.h"
 #include "frontend/http/router.h"
 #include "frontend/net/net.h"
 #include "frontend/processing/output_processor.h"
@@ -54,17 +55,6 @@ void RespondWithError(Exchange& exchange, const ApiContext& context, const Gener
 
 // ---- Stages 2 and 3, for tests without sockets. Pure; any thread. ----
 
-// What a request brings besides its body.
-struct RequestHeaders {
-  RequestContext context;           // external_id: the bare id, before the endpoint's prefix
-  bool id_from_client = false;      // X-Request-Id: wins over the body's request_id
-  std::optional<int64_t> priority;  // X-Vllm-Priority: wins over the body's
-  std::optional<double> timeout_s;  // the client's, and at most the server's; from the arrival
-  std::string client_salt;          // goes before the body's cache_salt
-  std::string system_fingerprint;   // of its response; empty: null
-  ServedAdaptersPtr adapters = std::make_shared<const ServedAdapters>();  // at its arrival
-};
-
 // A request that is ready to run.
 struct PreparedRequest {
   ProcessedRequest processed;
@@ -74,8 +64,6 @@ struct PreparedRequest {
   std::string_view constraint_field;  // whose grammar an engine may refuse; empty: there is none
 };
 
-// UNAVAILABLE until the engine is ready.
-StatusOr<RequestHeaders> ReadHeaders(const HttpRequest& request, const ApiContext& context);
 Status ParseBody(std::string_view body, const ApiContext& context, GenerationCall* call);
 StatusOr<PreparedRequest> ProcessRequest(const RequestHeaders& headers, const ApiContext& context,
                                          GenerationCall* call);
