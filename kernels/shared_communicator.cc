@@ -63,7 +63,7 @@ Status SharedCommunicator::ForgetTensors() {
                                 std::exchange(end_, tensors_begin_) - tensors_begin_);
 }
 
-// The last to come opens the gate. Who sleeps has counted itself before it looked for the last
+// The last to come opens the gate. A rank that sleeps counted itself before it looked for the last
 // time, so that a wake-up is asked for only where it is needed.
 void SharedCommunicator::Meet() {
   const uint32_t generation = words_->generation.load(std::memory_order_relaxed);

@@ -15,7 +15,7 @@ class KeyGate {
   // Before the sockets are bound. public_key: Z85.
   Status Open(zmq::context_t* context, const std::string& public_key);
   void AddTo(PollSet* poll) { poll->Add(requests_); }
-  // Answers who asks to connect.
+  // Answers the hosts that ask to connect.
   void Answer();
   void Close() { requests_.Close(); }
 

@@ -259,7 +259,7 @@ int RunServe(const std::vector<std::string>& args) {
     HideSecretVariables(frontend_flags);
     return CheckConfig(*layout, *line, *local_engines);
   }
-  signal(SIGPIPE, SIG_IGN);  // who reads the log may go away
+  signal(SIGPIPE, SIG_IGN);  // the log's reader may go away
   signal(SIGXFSZ, SIG_IGN);
   if (const Status status = InitLog("tandem", frontend_config.log_level); !status.ok()) {
     return ReportFailure(kCommand, status, kExitBadFlags);

@@ -119,7 +119,7 @@ StatusOr<int> Supervisor::Run() {
 }
 
 Status Supervisor::OpenDescriptors() {
-  ::signal(SIGCHLD, SIG_DFL);  // who ignores it gets no exit status of a child
+  ::signal(SIGCHLD, SIG_DFL);  // ignored, it takes the children's exit statuses with it
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD})

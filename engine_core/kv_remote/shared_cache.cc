@@ -38,7 +38,7 @@ StatusOr<UniqueFd> ShareMemory(std::byte* memory, int64_t bytes) {
 StatusOr<MappedCache> MappedCache::Open(const UniqueFd& file, uint64_t bytes) {
   struct stat about {};
   if (fstat(file.get(), &about) != 0) return ErrnoError(errno, "fstat");
-  // Who reads beyond the end of a file that was cut is killed.
+  // A process that reads beyond the end of a file that was cut is killed.
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0 || bytes == 0 ||
       static_cast<uint64_t>(about.st_size) != bytes) {

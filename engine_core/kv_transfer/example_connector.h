@@ -1,19 +1,20 @@
 #pragma once
 
 // A KV connector over a folder that engines share, vLLM's ExampleConnector (once
-// SharedStorageConnector): one engine computes a prompt and stores its KV, another one loads it
-// and decodes. By role it does one of the two, or both. Whole prompts only, as there; the KV of
+// SharedStorageConnector): one engine computes a prompt and stores its KV, another one loads it and
+// decodes. By role it does one of the two, or both. Whole prompts only, as there; the KV of
 // adapters, embeddings and pooled requests is left alone.
 // Look-ups, loads and stores are asynchronous. A request is asked about until its look-up has
-// ended. One that says do_remote_prefill is not looked up: what it names has to be there. Blocks
-// of a request that ends stay until they are stored; nothing is stored of one that was aborted or
-// has failed. The last output of a prefill, which is any request of an engine that only stores and
-// each that says do_remote_decode, waits for that: who decodes then finds it all. A prefix whose
-// load has failed is not found again before it has been replaced. Thread: engine loop, both halves;
-// the worker has its own. The folder grows until its disk is full, then stores fail with a warning.
-// On a disk that is slower than the prefills, or does not respond, blocks that wait to be stored
-// take at most half of the cache: what goes beyond is not stored, with a warning. A running request
-// that lacks blocks does not wait for the disk. Reset is refused: the files are others' as well.
+// ended. One that says do_remote_prefill is not looked up: what it names has to be there. Blocks of
+// a request that ends stay until they are stored; nothing is stored of one that was aborted or has
+// failed. The last output of a prefill, which is any request of an engine that only stores and each
+// that says do_remote_decode, waits for that: the engine that decodes then finds it all. A prefix
+// whose load has failed is not found again before it has been replaced. Thread: engine loop, both
+// halves; the worker has its own. The folder grows until its disk is full, then stores fail with a
+// warning. On a disk that is slower than the prefills, or does not respond, blocks that wait to be
+// stored take at most half of the cache: what goes beyond is not stored, with a warning. A running
+// request that lacks blocks does not wait for the disk. Reset is refused: the files are others' as
+// well.
 
 #include <memory>
 #include <optional>

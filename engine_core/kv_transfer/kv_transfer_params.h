@@ -1,8 +1,8 @@
 #pragma once
 
-// kv_transfer_params: what a request asks of a connector, and what the response of a prefill says
-// to who decodes. Proxies pass them between engines; the keys are those of vLLM's NIXL connector,
-// which all of them know. Thread: pure functions.
+// kv_transfer_params: what a request asks of a connector, and what the response of a prefill has
+// for the engine that decodes. Proxies pass them between engines; the keys are those of vLLM's NIXL
+// connector, which all of them know. Thread: pure functions.
 
 #include <cstdint>
 #include <optional>
@@ -27,7 +27,7 @@ struct KvTransferParams {
 // Of a request's extra_args. Keys that are unknown, and values of another type, say nothing.
 KvTransferParams ReadKvTransferParams(const wire::RawValue& extra_args);
 
-// Blocks that a TandemConnector holds for who shows the ticket.
+// Blocks that a TandemConnector holds for the one that shows the ticket.
 struct RemoteBlocks {
   std::string host;
   int port = 0;  // 0: host is "unix:/path"

@@ -44,7 +44,7 @@ class MultiConnector final : public InProcessConnector {
 
  private:
   std::vector<std::unique_ptr<InProcessConnector>> connectors_;
-  std::unordered_map<RequestId, size_t> chosen_;  // of requests with a match: who loads
+  std::unordered_map<RequestId, size_t> chosen_;  // of requests with a match: which one loads
   std::unordered_map<RequestId, int> keepers_;    // how many still keep a request's blocks
   std::vector<KvTransferReport> reports_;         // parallel to connectors_; reused
 };

@@ -1,16 +1,16 @@
 #pragma once
 
 // A KV connector between engines: one prefills a request and holds its blocks, another one reads
-// them straight into its own cache and decodes. By role an engine does one of the two, or both.
-// The prefill's response carries NIXL's kv_transfer_params, with the ticket of a lease on the
-// blocks; who brings them in a request with do_remote_prefill gets the blocks of its prompt's
+// them straight into its own cache and decodes. By role an engine does one of the two, or both. The
+// prefill's response carries NIXL's kv_transfer_params, with the ticket of a lease on the blocks;
+// an engine that gets them in a request with do_remote_prefill reads the blocks of its prompt's
 // hashes, or none. The choices of a prompt, which come with one ticket, read it once: the others
-// wait, and find the blocks in their own cache. Requests without params are left alone.
-// A lease ends when its reader has read, when a client gives it up, lease_s after the reader's last
-// sign of life, or when younger ones need room: all of them have at most half of the cache. A load
-// that failed for any reason is not tried again. Thread: engine loop, both halves; server and
-// reader have their own. Failure: of a load, a report; in Create the system's, with the address.
-// Reset forgets nothing: leases are promises.
+// wait, and find the blocks in their own cache. Requests without params are left alone. A lease
+// ends when its reader has read, when a client gives it up, lease_s after the reader's last sign of
+// life, or when younger ones need room: all of them have at most half of the cache. A load that
+// failed for any reason is not tried again. Thread: engine loop, both halves; server and reader
+// have their own. Failure: of a load, a report; in Create the system's, with the address. Reset
+// forgets nothing: leases are promises.
 
 #include <memory>
 #include <optional>
@@ -35,7 +35,8 @@ struct TandemConnectorOptions {
   std::string engine_id = {};  // for kv_transfer_params
   KvServerOptions server = {};
   KvReaderOptions reader = {};
-  // Who may be read from: values of remote_host; empty: any, other hosts only with insecure_tcp.
+  // The engines that may be read from: values of remote_host; empty: any, other hosts only with
+  // insecure_tcp.
   std::vector<std::string> peers = {};
   bool insecure_tcp = false;
 };

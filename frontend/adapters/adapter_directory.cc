@@ -148,7 +148,7 @@ void AdapterDirectory::RunNext() {
 }
 
 void AdapterDirectory::EndOperation(const Reply& reply, const Status& status) {
-  is_busy_ = !waiting_.empty();  // who has the reply may hand over at once
+  is_busy_ = !waiting_.empty();  // the process may be handed over as soon as it has the reply
   if (is_busy_) owner_->Post([this] { RunNext(); });
   reply(status);
 }

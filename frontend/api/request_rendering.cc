@@ -115,8 +115,8 @@ Json TransferJson(const GenerationRequest& asked, bool is_chat) {
   return params;
 }
 
-// Which images there are, and where; null without. What the model takes of them is not shown: who
-// routes by content needs their hashes only.
+// Which images there are, and where; null without. What the model takes of them is not shown:
+// a router by content needs their hashes only.
 Json FeaturesJson(const wire::EngineCoreRequest& request) {
   const auto features = wire::DecodeFeatures(request);
   if (!features.ok() || features->empty()) return nullptr;

@@ -178,7 +178,7 @@ void StoredResponses::Recount(Entry* entry) {
 }
 
 void StoredResponses::Drop(Entries::iterator entry) {
-  // Those who wait for its end learn that there will be none.
+  // Nothing else would end what waits for its end.
   for (Follower& follower : entry->followers) follower({}, true);
   for (const Reply& reply : entry->waiting) reply(NotKept(entry->id));
   num_bytes_ -= entry->bytes;

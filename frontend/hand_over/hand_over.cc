@@ -221,7 +221,7 @@ StatusOr<std::optional<HandOverClaim>> HandOverClaim::Make(const std::string& pa
     if (errno == ENOENT || errno == ECONNREFUSED) return std::optional<HandOverClaim>();
     return ErrnoError(errno, "connect " + path);
   }
-  // Who is refused at once cannot send this any more, and has a reply.
+  // Refused at once, the socket takes nothing more, and has a reply.
   (void)Send(fd, kTakeOver, std::to_string(num_engines));
   StatusOr<Packet> reply = ReceivePacket(fd, kReplyMs);
   if (!reply.ok()) return reply.status().WithContext("the frontend that serves does not reply");
