@@ -63,6 +63,7 @@ std::string OwnProgramPath() {
   std::error_code error;
   std::filesystem::path path = std::filesystem::read_symlink("/proc/self/exe", error);
   // Where /proc is not mounted: the path that was executed.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): an address as the kernel gives it
   if (error) path = reinterpret_cast<const char*>(getauxval(AT_EXECFN));
   return std::filesystem::absolute(path, error).string();
 }

@@ -100,6 +100,14 @@ class Tree(unittest.TestCase):
         self.write(".clang-tidy", "Checks: 'a*'\n")
         self.assertEqual(len(self.run_script("--all")[0]), 3)
 
+    def test_the_tool_gets_no_precompiled_header_of_another_compiler(self):
+        path = self.build / "compile_commands.json"
+        path.write_text(path.read_text().replace(
+            "g++ ", "g++ --param=ggc-min-heapsize=1 -fpch-preprocess -Winvalid-pch -include /x/cmake_pch.hxx -include y.h "))
+        self.run_script("--all")
+        for entry in json.loads((self.build / "clang_tidy/compile_commands.json").read_text()):
+            self.assertTrue(entry["command"].startswith(f"g++ -include y.h -I{self.root}"), entry)
+
     def test_findings_are_printed_fail_and_come_again(self):
         self.write("common/b.cc", "int BAD() { return 2; }\n")
         self.compile()
