@@ -18,7 +18,7 @@ ImageLoading::ImageLoading(int num_threads)
 StatusOr<std::unique_ptr<ImageLoading>> ImageLoading::Start(const FrontendConfig& config,
                                                             const InputProcessor& input_processor,
                                                             TextPool* text_pool, Shard* cache_owner,
-                                                            FrontendMetrics* metrics,
+                                                            EngineMetrics* metrics,
                                                             const Clock* clock) {
   const std::optional<ImageInputs>& images = input_processor.config().images;
   if (!images || images->max_images == 0) {

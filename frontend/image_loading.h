@@ -24,8 +24,7 @@ class ImageLoading {
   static StatusOr<std::unique_ptr<ImageLoading>> Start(const FrontendConfig& config,
                                                        const InputProcessor& input_processor,
                                                        TextPool* text_pool, Shard* cache_owner,
-                                                       FrontendMetrics* metrics,
-                                                       const Clock* clock);
+                                                       EngineMetrics* metrics, const Clock* clock);
   ~ImageLoading() { Stop(); }
   ImageLoading(const ImageLoading&) = delete;
 

@@ -290,7 +290,7 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   });
   ASSIGN_OR_RETURN(const std::unique_ptr<ImageLoading> images,
                    ImageLoading::Start(config, input_processor, &text_pool, shards.front().get(),
-                                       &metrics.frontend(), &clock));
+                                       &metrics.engine(0), &clock));
   std::optional<wire::TcpKeys> tcp_keys;
   if (config.handshake_address.starts_with("tcp://") && !config.tcp_keys.empty()) {
     ASSIGN_OR_RETURN(tcp_keys, wire::ReadTcpKeys(config.tcp_keys, wire::TcpSide::kFrontend));

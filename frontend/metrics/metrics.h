@@ -110,6 +110,9 @@ struct EngineMetrics {
   Counter prefix_cache_hits{in, "vllm:prefix_cache_hits_total", "Prompt tokens found in the prefix cache.", "vllm:gpu_prefix_cache_hits_total"};
   Counter external_prefix_cache_queries{in, "vllm:external_prefix_cache_queries_total", "Prompt tokens looked up in other engines' caches."};
   Counter external_prefix_cache_hits{in, "vllm:external_prefix_cache_hits_total", "Prompt tokens taken from other engines' caches."};
+  // Of the frontend's own cache, but vLLM's labels are an engine's: the first one's counts.
+  Counter mm_cache_queries{in, "vllm:mm_cache_queries_total", "Images that were looked for among those prepared before."};
+  Counter mm_cache_hits{in, "vllm:mm_cache_hits_total", "Images that were found there."};
   LabelledSet<Counter, CacheSource, 5> prompt_tokens_cached_by_source{in, "vllm:prompt_tokens_cached_by_source_total", "Cached prompt tokens at admission, by where they were cached.", "source", kCacheSources};
   Counter num_preemptions{in, "vllm:num_preemptions_total", "Times a running request was preempted."};
 
@@ -177,8 +180,6 @@ struct FrontendMetrics {
   Counter text_pool_wait_seconds{in, "tandem:text_pool_wait_seconds_total", "Time that these have waited."};
   Gauge stored_responses{in, "tandem:stored_responses", "Responses of /v1/responses that are kept."};
   Gauge stored_response_bytes{in, "tandem:stored_response_bytes", "Bytes of kept responses, with their conversations and events."};
-  Counter mm_cache_queries{in, "vllm:mm_cache_queries_total", "Images that were looked for among those prepared before."};
-  Counter mm_cache_hits{in, "vllm:mm_cache_hits_total", "Images that were found there."};
   LabelledSet<Counter, ResumeOutcome, 6> requests_resumed{in, "tandem:requests_resumed_total", "Requests that lost their engine, by what became of them; each loss counts.", "outcome", kResumeOutcomes};
   LabelledSet<Counter, SpanOutcome, 4> trace_spans{in, "tandem:trace_spans_total", "Spans of traces, by what became of them; queue_full, refused and undelivered ones are lost.", "outcome", kSpanOutcomes};
   Counter requests_moved{in, "tandem:requests_moved_total", "Requests that moved to an engine which took over from theirs."};

@@ -115,7 +115,7 @@ const std::set<std::string_view> kOfTheFrontend = {
     "tandem:queued_requests",          "tandem:queued_prompt_tokens",
     "tandem:text_pool_waiting_jobs",   "tandem:text_pool_wait_seconds_total",
     "tandem:trace_spans_total",        "tandem:requests_expired_total",
-    "vllm:mm_cache_queries_total",     "vllm:mm_cache_hits_total"};
+};
 const std::set<std::string_view> kWithoutLabels = {"vllm:websocket_connections_active",
                                                    "vllm:websocket_connections_total",
                                                    "vllm:websocket_connection_duration_seconds"};
