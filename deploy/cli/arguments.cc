@@ -108,6 +108,29 @@ Json Nested(std::string_view key, const std::string& text) {
   return value;
 }
 
+// "--max-model-len auto" as -1, which means the same.
+std::vector<std::string> WithLengths(const std::vector<std::string>& args,
+                                     const std::vector<Flag>& flags) {
+  std::vector<std::string> result;
+  for (size_t i = 0; i < args.size(); ++i) {
+    result.push_back(args[i]);
+    if (!IsFlagWord(args[i])) continue;
+    const Argument argument = Parse(args[i], flags);
+    const bool is_apart = !argument.value && i + 1 < args.size();
+    const std::string text = argument.value ? *argument.value : is_apart ? args[i + 1] : "";
+    if (argument.name != "max-model-len" || ToLower(text) != "auto") continue;
+    result.back() = "--max-model-len=-1";
+    i += is_apart ? 1 : 0;
+  }
+  return result;
+}
+
+bool HasAliasOfKey(std::string_view name) {
+  return std::any_of(std::begin(kAliases), std::end(kAliases), [name](const auto& alias) {
+    return alias.first.starts_with(std::string(name) + ".");
+  });
+}
+
 // "-O2", "-O=2" and "-O 2" as a value of --optimization-level.
 bool IsLevel(std::string_view word) { return word.size() == 1 && word >= "0" && word <= "3"; }
 
@@ -139,9 +162,38 @@ std::string FlagNameOf(std::string_view argument, const std::vector<Flag>& flags
   return is_twin ? name.substr(3) : name;
 }
 
+std::vector<std::string> KeysAsFlags(const std::vector<std::string>& args,
+                                     const std::vector<Flag>& flags) {
+  std::vector<std::string> result;
+  for (size_t i = 0; i < args.size(); ++i) {
+    result.push_back(args[i]);
+    if (!IsFlagWord(args[i])) continue;
+    const Argument argument = Parse(args[i], flags);
+    if (!argument.key.empty() || !HasAliasOfKey(argument.name)) continue;
+    const bool is_apart = !argument.value && i + 1 < args.size();
+    const std::string text = argument.value ? *argument.value : is_apart ? args[i + 1] : "";
+    const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    if (!object.is_object() || object.empty()) continue;
+    result.pop_back();
+    i += is_apart ? 1 : 0;
+    Json rest = Json::object();
+    for (const auto& [key, value] : object.items()) {
+      const Argument alias = Parse("--" + argument.name + "." + key, flags);
+      if (alias.name == argument.name) {
+        rest[key] = value;
+        continue;
+      }
+      result.push_back("--" + alias.name + "=" +
+                       (value.is_string() ? value.get<std::string>() : value.dump()));
+    }
+    if (!rest.empty()) result.push_back("--" + argument.name + "=" + rest.dump());
+  }
+  return result;
+}
+
 StatusOr<std::vector<std::string>> ExpandArguments(const std::vector<std::string>& args,
                                                    const std::vector<Flag>& flags) {
-  const std::vector<std::string> words = WithLevels(args);
+  const std::vector<std::string> words = KeysAsFlags(WithLengths(WithLevels(args), flags), flags);
   std::map<std::string, Json> objects;  // of the flags of which keys are given
   for (const std::string& word : words) {
     if (!IsFlagWord(word)) continue;
@@ -164,7 +216,8 @@ StatusOr<std::vector<std::string>> ExpandArguments(const std::vector<std::string
       continue;
     }
     if (places.emplace(argument.name, expanded.size()).second) expanded.emplace_back();
-    if (!argument.value && i + 1 == words.size()) {
+    if (!argument.value &&
+        (i + 1 == words.size() || (IsFlagWord(words[i + 1]) && FindFlag(flags, words[i + 1])))) {
       return InvalidArgumentError(words[i] + " needs a value");
     }
     const std::string text = argument.value ? *argument.value : words[++i];

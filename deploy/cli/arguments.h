@@ -5,6 +5,8 @@
 //   --compilation-config.level 3, --kv-events-config.topics+ a,b   one JSON object for each flag
 //   -O2, -O 2                                                      --optimization-level=2
 //   --spec-method ngram and the like                               the flag that means the same
+//   --logging-config '{"formatter": "json"}'                       the flag that the key is here
+//   --max-model-len auto                                           -1
 // Pure; any thread.
 
 #include <string>
@@ -21,6 +23,11 @@ namespace tandem {
 // all that are known, for their short names.
 StatusOr<std::vector<std::string>> ExpandArguments(const std::vector<std::string>& args,
                                                    const std::vector<Flag>& flags);
+
+// --logging-config={"formatter": "json"} as --log-format=json: keys that are flags here, in the
+// place of their object, which stays with its other keys. ExpandArguments does this too.
+std::vector<std::string> KeysAsFlags(const std::vector<std::string>& args,
+                                     const std::vector<Flag>& flags);
 
 // The name with dashes, in its long form and without keys, that an argument sets after expansion:
 // "--spec-method=x" and "-sc.method" both set "speculative-config". "" for a bare word.

@@ -102,8 +102,16 @@ StatusOr<PairCommandLine> SplitCommandLine(const std::vector<std::string>& args,
         !IsComplete(argument) &&
         (flag != nullptr ? !flag->is_bool() : row->kind != VllmFlagKind::kSwitch);
     const bool is_list = flag != nullptr ? flag->is_list() : row->kind == VllmFlagKind::kList;
-    if (row != nullptr && takes_value && (i == args.size() || IsFlagWord(args[i]))) {
-      return InvalidArgumentError("--" + std::string(row->name) + " needs a value");
+    // A value of ours may begin with a dash, as a key may.
+    const auto is_known = [&](const std::string& word) {
+      return FindFlag(frontend_flags, word) != nullptr || FindFlag(engine_flags, word) != nullptr ||
+             FindVllmFlag(word) != nullptr;
+    };
+    const bool is_value =
+        i < args.size() && !(IsFlagWord(args[i]) && (row != nullptr || is_known(args[i])));
+    if (takes_value && !is_value) {
+      const std::string_view name = row != nullptr ? row->name : flag->name;
+      return InvalidArgumentError("--" + std::string(name) + " needs a value");
     }
     const size_t end = ValuesEnd(args, i, takes_value, is_list);
     if (row != nullptr) {

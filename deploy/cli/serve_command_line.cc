@@ -46,13 +46,14 @@ Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool
   for (const auto& [name, by_keys] : given) line->origins[name] = "command line";
   if (has_model) line->origins["model"] = "command line";
   for (const ConfigEntry& entry : entries) {
-    const std::string name = FlagNameOf(entry.words.front(), flags);
+    const Words words_of_entry = KeysAsFlags(entry.words, flags);
+    const std::string name = FlagNameOf(words_of_entry.front(), flags);
     const auto it = given.find(name);
     const bool is_replaced = (it != given.end() && !it->second) || (name == "model" && has_model);
     if (is_replaced) continue;
     std::string& origin = line->origins[name];
     origin = origin.empty() ? entry.origin : entry.origin + " and " + origin;
-    Append(entry.words, &words);
+    Append(words_of_entry, &words);
   }
   Append(args, &words);
   return words;
@@ -185,7 +186,7 @@ StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>&
     ASSIGN_OR_RETURN(entries, ReadConfigFile(line.own.config, all));
   }
 
-  const Words merged = MergeFile(entries, args, !bare_model.empty(), all, &line);
+  const Words merged = MergeFile(entries, KeysAsFlags(args, all), !bare_model.empty(), all, &line);
   ASSIGN_OR_RETURN(const Words words, ExpandArguments(merged, all));
   ASSIGN_OR_RETURN(PairCommandLine parts, SplitCommandLine(words, own, pair));
   RETURN_IF_ERROR(ParseFlags(own_and_model, parts.frontend, kAbout).status());

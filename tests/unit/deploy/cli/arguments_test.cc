@@ -67,6 +67,29 @@ TEST_CASE("arguments: a flag that means the same as another takes its place") {
   CHECK(Table().Expand({"--renderer-num-workers=4"}) == Words{"--text-threads=4"});
 }
 
+TEST_CASE("arguments: keys that are flags here are taken out of the JSON that has them") {
+  CHECK(Table().Expand({"--logging-config", R"({"formatter": "json"})", "m"}) ==
+        Words{"--log-format=json", "m"});
+  CHECK(Table().Expand({R"(--attention_config={"backend": "FLASHINFER", "x": 1})"}) ==
+        Words{"--attention-backend=FLASHINFER", R"(--attention-config={"x":1})"});
+  for (const Words& whole : {Words{"--logging-config={}"}, Words{"--logging-config", "nonsense"},
+                             Words{"--logging-config", "--port", "1"}, Words{"--logging-config"}}) {
+    CAPTURE(whole);
+    CHECK(Table().Expand(whole) == whole);
+  }
+}
+
+TEST_CASE("arguments: the longest context that fits may be called auto") {
+  CHECK(Table().Expand({"--max-model-len", "auto", "m"}) == Words{"--max-model-len=-1", "m"});
+  CHECK(Table().Expand({"--max_model_len=Auto"}) == Words{"--max-model-len=-1"});
+  CHECK(Table().Expand({"--max-model-len", "4k"}) == Words{"--max-model-len", "4k"});
+}
+
+TEST_CASE("arguments: a key takes no flag for its value") {
+  CHECK(Table().Expand({"--spec-method", "--port", "1"}) ==
+        Words{"refused: --spec-method needs a value"});
+}
+
 TEST_CASE("arguments: the name that a word sets") {
   const Table t;
   CHECK(FlagNameOf("-cc.level=1", t.flags) == "compilation-config");

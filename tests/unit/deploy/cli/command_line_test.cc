@@ -62,6 +62,21 @@ TEST_CASE("SplitCommandLine takes no flag for the value of one of vLLM's") {
   }
 }
 
+TEST_CASE("SplitCommandLine takes no flag of the other process for a value") {
+  Tables t;
+  const std::pair<Words, std::string> cases[] = {
+      {{"m", "--served-model-name", "--max-num-seqs", "3"}, "--served-model-name needs a value"},
+      {{"m", "--max-num-seqs", "--host=x"}, "--max-num-seqs needs a value"},
+      {{"m", "--max-num-seqs", "--no-enable-prefix-caching"}, "--max-num-seqs needs a value"},
+      {{"m", "--host", "--trust-remote-code"}, "--host needs a value"},
+      {{"m", "--host"}, "--host needs a value"}};
+  for (const auto& [words, refusal] : cases) {
+    CAPTURE(words);
+    CHECK(t.Split(words).status().message() == refusal);
+  }
+  CHECK(t.Split({"m", "--host", "-secret-"})->frontend == Words{"m", "--host", "-secret-"});
+}
+
 TEST_CASE("SplitCommandLine refuses an unknown flag and names the nearest of both tables") {
   Tables t;
   CHECK(t.Split({"m", "--max-num-seq", "3"}).status().message() ==

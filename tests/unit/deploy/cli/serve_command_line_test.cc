@@ -27,6 +27,18 @@ std::string Origin(const ServeCommandLine& line, const std::string& name) {
   return OriginOf(*FindFlag(PairFlags(frontend, engine), "--" + name), line);
 }
 
+TEST_CASE("serve command line: a key that is a flag here has the origin of its object") {
+  const TempFolder folder;
+  folder.Write("f.yaml", "logging-config: {formatter: json}\n");
+  const std::string file = folder.PathOf("f.yaml");
+  const ServeCommandLine from_file = Parse({"bare", "--config", file});
+  CHECK(from_file.frontend.log_format == "json");
+  CHECK(Origin(from_file, "log-format") == file + ":1");
+  const Words given = {"bare", "--logging-config", R"({"formatter": "json"})"};
+  CHECK(Origin(Parse(given), "log-format") == "command line");
+  CHECK(Parse({"bare", "--config", file, "--log-format=text"}).frontend.log_format == "text");
+}
+
 TEST_CASE(
     "serve command line: the command line wins over the file, the file over the environment") {
   const TempFolder folder;
