@@ -16,6 +16,7 @@ from pair import Pair, wait_for
 
 SCREENSHOTS = os.environ.get("TANDEM_SCREENSHOTS")
 KEY = "k3y"
+LONG_NAME = "some-organisation/some-model-with-a-name-that-is-wider-than-a-telephone-instruct"
 WEATHER = {"type": "function", "function": {"name": "get_weather", "parameters": {
     "type": "object", "properties": {"city": {"type": "string"}}}}}
 HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
@@ -24,7 +25,7 @@ HEADERS = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"}
 class Page(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.server = Pair("--served-model-name", "m", "--enable-dashboard", "--api-key", KEY, "--api-server-count", 2,
+        cls.server = Pair("--served-model-name", "m", LONG_NAME, "--enable-dashboard", "--api-key", KEY, "--api-server-count", 2,
                           "--max-num-seqs", 4, "--server-dev-mode")
         cls.browser = Browser()
         cls.browser.open(cls.server.url + "/dashboard")
@@ -133,6 +134,20 @@ class Page(unittest.TestCase):
     def test_5_nothing_failed_in_the_page(self):
         # 401 came before the key.
         self.assertEqual([line for line in self.browser.console() if "401" not in line], [])
+
+    def test_5_a_narrow_window_scrolls_down_alone(self):
+        narrow = Browser(width=500, height=2600)
+        try:
+            narrow.open(self.server.url + "/dashboard")
+            narrow.run("sessionStorage.setItem('tandem-key', arguments[0])", KEY)
+            wait_for(lambda: LONG_NAME in narrow.text("#models"), "the models")
+            with self.paused_streams(decoding=2, waiting=0):
+                wait_for(lambda: narrow.run("return document.querySelectorAll('#requests tr').length") == 2, "two rows")
+                needed, there = narrow.run("return [document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+                self.picture("dashboard-narrow", narrow)
+                self.assertLessEqual(needed, there)
+        finally:
+            narrow.close()
 
     def test_6_a_dark_page_says_when_the_server_is_gone(self):
         dark = Browser(dark=True, width=800, height=1900)
