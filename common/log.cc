@@ -32,8 +32,15 @@ std::string& ProcessName() {
   return name;
 }
 
-// main sets it before other threads start.
+// VLLM_LOGGING_PREFIX: before every line of text.
+std::string& LinePrefix() {
+  static std::string& prefix = *new std::string();
+  return prefix;
+}
+
+// main sets them before other threads start.
 bool writes_json = false;
+int log_fd = STDOUT_FILENO;
 constexpr const char* kFormatVariable = "TANDEM_LOG_FORMAT";
 
 // Lives as long as the process: its thread may wait for a reader for ever. main sets it before
@@ -95,6 +102,23 @@ StatusOr<spdlog::level::level_enum> ParseLevel(std::string_view level) {
                               "', must be DEBUG, INFO, WARNING or ERROR");
 }
 
+// TANDEM_<name>, else VLLM_<name>, else "".
+std::string FromEnvironment(const std::string& name) {
+  for (const char* prefix : {"TANDEM_", "VLLM_"}) {
+    const char* value = std::getenv((prefix + name).c_str());
+    if (value != nullptr && *value != '\0') return value;
+  }
+  return "";
+}
+
+// vLLM's names of Python's streams, or ours.
+StatusOr<int> ParseStream(std::string_view stream) {
+  if (stream.empty() || stream == "stdout" || stream == "ext://sys.stdout") return STDOUT_FILENO;
+  if (stream == "stderr" || stream == "ext://sys.stderr") return STDERR_FILENO;
+  return InvalidArgumentError("VLLM_LOGGING_STREAM is '" + std::string(stream) +
+                              "', must be ext://sys.stdout or ext://sys.stderr");
+}
+
 }  // namespace
 
 const std::vector<std::string_view>& LogLevelNames() {
@@ -112,9 +136,16 @@ Status SetLogLevel(std::string_view level) {
 
 Status InitLog(std::string_view process_name, std::string_view level) {
   ASSIGN_OR_RETURN(const spdlog::level::level_enum parsed, ParseLevel(level));
+  ASSIGN_OR_RETURN(log_fd, ParseStream(FromEnvironment("LOGGING_STREAM")));
+  LinePrefix() = FromEnvironment("LOGGING_PREFIX");
   ProcessName() = std::string(process_name);
   SetThreadName(process_name);
-  auto sink = std::make_shared<spdlog::sinks::stdout_sink_mt>();
+  spdlog::sink_ptr sink;
+  if (log_fd == STDERR_FILENO) {
+    sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
+  } else {
+    sink = std::make_shared<spdlog::sinks::stdout_sink_mt>();
+  }
   auto logger = std::make_shared<spdlog::logger>("tandem", std::move(sink));
   logger->set_level(parsed);
   logger->set_pattern("%v");
@@ -137,8 +168,8 @@ std::string TextPrefix(LogLevel level, std::string_view file, int line) {
   localtime_r(&now, &local);
   char stamp[20];
   strftime(stamp, sizeof stamp, "%m-%d %H:%M:%S", &local);
-  return fmt::format("({} pid={}) {} {} [{}:{}] ", ProcessName(), getpid(), LevelName(level), stamp,
-                     file, line);
+  return fmt::format("{}({} pid={}) {} {} [{}:{}] ", LinePrefix(), ProcessName(), getpid(),
+                     LevelName(level), stamp, file, line);
 }
 
 // As text every line has the prefix.
@@ -179,7 +210,7 @@ std::string LineOfMissing(int64_t num_missing) {
 
 void StartLogThread() {
   CHECK(log_writer == nullptr);
-  log_writer = new LogWriter(STDOUT_FILENO, LineOfMissing);
+  log_writer = new LogWriter(log_fd, LineOfMissing);
   spdlog::default_logger_raw()->sinks() = {std::make_shared<WriterSink>()};
   std::atexit(FlushLog);
 }

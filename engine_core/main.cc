@@ -475,7 +475,10 @@ int RunEngineCore(const std::vector<std::string>& args) {
   if (logging.ok()) logging = SetLogFormat(config.log_format);
   if (logging.ok() && check_config) logging = SetLogLevel("WARNING");
   SetThreadName("tandem-engine");  // the main thread's name is the process's
-  if (!logging.ok()) std::fprintf(stderr, "%s\n", logging.message().c_str());
+  if (!logging.ok()) {
+    std::fprintf(stderr, "tandem-engine-core: %s\n", logging.message().c_str());
+    return kExitBadFlags;
+  }
   if (!flags.ok()) return Fail(kExitBadFlags, flags.status());
   // A replay and a packing have nothing to end in order.
   if (!replay.file.empty() || !pack.out.empty()) {

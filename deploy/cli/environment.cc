@@ -10,9 +10,11 @@ namespace {
 constexpr std::string_view kReadElsewhere[] = {
     "CPU_KVCACHE_SPACE",               // engine_core/flags/engine_config.cc
     "KV_EVENTS_USE_INT_BLOCK_HASHES",  // engine_core/kv_event_batch.cc
-    "LOG_STATS_INTERVAL",              // frontend/metrics/stats_log.cc
-    "SUPERVISOR_PID",                  // common/sd_notify.h
-    "USE_MODELSCOPE",                  // deploy/cli/hub_cache.cc
+    "LOGGING_PREFIX",                  // common/log.cc
+    "LOGGING_STREAM",
+    "LOG_STATS_INTERVAL",  // frontend/metrics/stats_log.cc
+    "SUPERVISOR_PID",      // common/sd_notify.h
+    "USE_MODELSCOPE",      // deploy/cli/hub_cache.cc
 };
 
 bool IsRead(std::string_view name, const std::vector<Flag>& flags) {

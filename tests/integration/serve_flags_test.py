@@ -77,6 +77,19 @@ class CheckConfig(unittest.TestCase):
             self.assertNotIn("VLLM_MAX_N_SEQUENCES", run.stderr)
 
 
+    def test_variables_say_where_lines_go_and_what_they_begin_with(self):
+        words = [bin_dir() / "tandem-engine-core", MODEL, "--handshake-address", "ipc:///nowhere/x", "--block-size", "3"]
+        for stream, shown, other in (("stdout", "stdout", "stderr"), ("ext://sys.stderr", "stderr", "stdout")):
+            environment = {**os.environ, "VLLM_LOGGING_PREFIX": "[here] ", "VLLM_LOGGING_STREAM": stream}
+            run = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=LIMIT)
+            self.assertEqual(run.returncode, 2, run)
+            self.assertRegex(getattr(run, shown), r"(?m)^\[here\] \(EngineCore pid=\d+\) ERROR .* --block-size 3: must be")
+            self.assertEqual(getattr(run, other), "")
+        run = subprocess.run(words, env={**os.environ, "TANDEM_LOGGING_STREAM": "syslog"}, capture_output=True, text=True, timeout=LIMIT)
+        self.assertEqual(run.returncode, 2, run)
+        self.assertIn("LOGGING_STREAM is 'syslog', must be ext://sys.stdout or ext://sys.stderr", run.stdout + run.stderr)
+
+
 class Requests(unittest.TestCase):
     def test_lines_about_requests_have_prompts_at_debug_only(self):
         body = {"model": "m", "prompt": "A secret of one's own", "max_tokens": 3, "temperature": 0.5, "seed": 7}
