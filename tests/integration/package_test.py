@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What cpack makes, in a bare Debian 12: it installs, starts, upgrades without losing the configuration, and goes.
+"""What cpack makes, in a bare Debian 12: it installs, starts, upgrades without losing the configuration, and goes; and an
+image that has it, where podman can start one.
 
 Needs root, mmdebstrap and Debian's archive, and minutes: runs only with TANDEM_PACKAGES=1. TANDEM_PACKAGES=FILE.tar
 takes that tarball of `mmdebstrap --variant=minbase bookworm FILE.tar` in place of a new one.
@@ -19,10 +20,12 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
 import systemd_machine
-from pair import ROOT, wait_for
+from pair import ROOT, free_port, wait_for
 
 WANTED = os.environ.get("TANDEM_PACKAGES", "")
 LIMIT = 600
+# A host may forbid what podman asks for by itself: networks, and more open files than the caller has.
+CONTAINER = ("--network", "host", "--ulimit", "nofile=1024:4096", "--ulimit", "nproc=1000:1000")
 PREPARE = 'mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" && exec chroot "$0" "$@"'
 
 
@@ -71,7 +74,7 @@ class Package(unittest.TestCase):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="tandem-package-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         cls.root = cls.folder / "root"
-        tarball = pathlib.Path(WANTED) if WANTED.endswith(".tar") else cls.folder / "bare.tar"
+        tarball = cls.tarball = pathlib.Path(WANTED) if WANTED.endswith(".tar") else cls.folder / "bare.tar"
         if not tarball.exists():
             keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
             run("mmdebstrap", "--variant=minbase", "bookworm", tarball,
@@ -115,6 +118,23 @@ class Package(unittest.TestCase):
     def unit(self, name):
         return (self.root / f"usr/lib/systemd/system/{name}.service").read_text()
 
+    def completes(self, port):
+        """Waits until a server is ready, and asks it for a completion."""
+        def ask(method, path, body=None):
+            connection = http.client.HTTPConnection("127.0.0.1", port, timeout=LIMIT)
+            try:
+                connection.request(method, path, body, {"Content-Type": "application/json"})
+                reply = connection.getresponse()
+                return reply.status, reply.read()
+            except OSError as error:
+                return 0, error
+            finally:
+                connection.close()
+        wait_for(lambda: ask("GET", "/ready")[0] == 200, "it is ready")
+        status, body = ask("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 5}))
+        self.assertEqual(status, 200, body)
+        self.assertEqual(json.loads(body)["usage"]["completion_tokens"], 5)
+
     def serves(self, *commands):
         """Starts command lines in the chroot as the user tandem, asks for a completion and stops them by SIGTERM."""
         port_file = self.root / "run/tandem/port"
@@ -127,18 +147,7 @@ class Package(unittest.TestCase):
         try:
             wait_for(lambda: port_file.exists() and port_file.read_text().strip(), "the port")
 
-            def ask(method, path, body=None):
-                connection = http.client.HTTPConnection("127.0.0.1", int(port_file.read_text()), timeout=LIMIT)
-                try:
-                    connection.request(method, path, body, {"Content-Type": "application/json"})
-                    reply = connection.getresponse()
-                    return reply.status, reply.read()
-                finally:
-                    connection.close()
-            wait_for(lambda: ask("GET", "/ready")[0] == 200, "it is ready")
-            status, body = ask("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 5}))
-            self.assertEqual(status, 200, body)
-            self.assertEqual(json.loads(body)["usage"]["completion_tokens"], 5)
+            self.completes(int(port_file.read_text()))
             for process in processes:
                 for child in pair.children(process.pid).values():  # unshare waits for it
                     os.kill(child, signal.SIGTERM)
@@ -214,15 +223,55 @@ class Package(unittest.TestCase):
         machine.run("systemctl", "daemon-reload")
         started = machine.run("systemctl", "start", "tandem-frontend", check=False)
         self.assertEqual(started.returncode, 0, [started.stderr, *(machine.read(f"/var/log/{unit}") for unit in units)])
-        connection = http.client.HTTPConnection("127.0.0.1", int(machine.read("/run/tandem/port")), timeout=LIMIT)
-        connection.request("POST", "/v1/completions", json.dumps({"prompt": "Once", "max_tokens": 5}),
-                           {"Content-Type": "application/json"})
-        self.assertEqual(json.loads(connection.getresponse().read())["usage"]["completion_tokens"], 5)
-        connection.close()
+        self.completes(int(machine.read("/run/tandem/port")))
         machine.run("systemctl", "stop", "tandem-frontend")
         for unit in units:
             wait_for(lambda: machine.show(unit, "ActiveState") == "inactive", f"{unit} has stopped")
             self.assertEqual(machine.show(unit, "Result"), "success")
+
+    def image(self):
+        """podman with an image that the Containerfile's last stage makes of the package: a function from arguments to a
+        command line. The first stage, which compiles, has the package alone."""
+        if not shutil.which("podman"):
+            self.skipTest("there is no podman")
+        text = (ROOT / "deploy" / "Containerfile").read_text()
+        bases = re.findall(r"^FROM (\S+)", text, re.M)
+        context = self.folder / "context"
+        context.mkdir()
+        shutil.copy(self.package, context)
+        (context / "Containerfile").write_text(f"FROM {bases[0]} AS build\nCOPY *.deb /packages/\n"
+                                               + text[text.index(f"FROM {bases[1]}"):])
+        problem = "there is no runc, and no crun"
+        for runtime in filter(shutil.which, ("runc", "crun")):
+            def podman(*argv):
+                return ["podman", "--root", self.folder / "images", "--runroot", self.folder / "containers", "--storage-driver",
+                        "vfs", "--runtime", runtime, *argv]
+            run(*podman("import", self.tarball, bases[0]))
+            started = subprocess.run([*map(str, podman("run", "--rm", *CONTAINER, bases[0], "true"))], capture_output=True, text=True)
+            problem = started.stderr
+            if started.returncode == 0:
+                run(*podman("tag", *bases))
+                # The driver vfs copies a layer whole, so there is one.
+                run(*podman("build", "--layers=false", "--isolation", "chroot", "--network", "host", "--pull=never", "-t", "tandem",
+                            context))
+                return podman
+        self.skipTest(f"podman cannot start a container: {problem}")
+
+    def test_4_an_image_of_it_serves_and_drains(self):
+        podman = self.image()
+        readme = (ROOT / "deploy" / "kubernetes" / "README.md").read_text()
+        command = re.search(r"&& podman run (.*)", readme).group(1).split()
+        self.assertRegex(run(*podman("run", *CONTAINER, *command)), r"^tandem \d")
+        port = free_port()
+        model = json.loads(dict(containerfile())["CMD"])[0]
+        run(*podman("run", "-d", "--name", "one", *CONTAINER, "tandem", model, "--host", "127.0.0.1", "--port", port,
+                    "--kv-cache-memory-bytes", "32M", "--shutdown-timeout", "30"))
+        self.addCleanup(run, *podman("rm", "-f", "one"))
+        self.completes(port)
+        self.assertIn("(tandem)", run(*podman("exec", "one", "id")))
+        run(*podman("stop", "-t", LIMIT, "one"))
+        self.assertEqual(run(*podman("inspect", "one", "--format", "{{.State.ExitCode}}")).strip(), "0",
+                         run(*podman("logs", "one")))
 
     def test_5_symbols_belong_to_the_programs(self):
         shutil.copy(self.symbols, self.root / "tmp/symbols.deb")
