@@ -146,7 +146,8 @@ void AppendToolCalls(const std::vector<ToolCallDelta>& calls, std::string* out) 
       out->append(",\"type\":\"function\""sv);
     }
     out->append(",\"function\":{"sv);
-    if (!call.name.empty()) {
+    // With the call's first delta, also where the model gave none: clients read it there.
+    if (!call.id.empty()) {
       out->append("\"name\":"sv);
       AppendQuoted(call.name, out);
       out->push_back(',');

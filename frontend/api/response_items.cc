@@ -85,7 +85,7 @@ void ResponseItems::Append(MessageDelta& delta) {
                   AddText(Kind::kMessage, text, std::exchange(logprobs, nullptr));
                 },
                 [&](ToolCallDelta& call) {
-                  if (!call.name.empty()) BeginCall(call);
+                  if (!call.id.empty()) BeginCall(call);  // its name may be empty
                   AddArguments(call.arguments);
                 });
   if (logprobs != nullptr && !delta.has_message() && kind_ == Kind::kMessage) {

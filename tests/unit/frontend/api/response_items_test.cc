@@ -69,6 +69,21 @@ TEST_CASE(
   CHECK_FALSE(items.output()[1].contains("namespace"));
 }
 
+TEST_CASE("Response items: a call without a name is an item of its own") {
+  const ResponseTools no_tools;
+  ResponseItems items(&no_tools, std::nullopt, nullptr);
+  MessageDelta first = Call("now", "{}");
+  items.Append(first);
+  MessageDelta second;
+  second.AddCall({1, "call-1", "", "{\"a\": 1}"});
+  items.Append(second);
+  items.End(true);
+  REQUIRE(items.output().size() == 2);
+  CHECK(items.output()[0]["arguments"] == "{}");
+  CHECK(items.output()[1]["name"] == "");
+  CHECK(items.output()[1]["arguments"] == "{\"a\": 1}");
+}
+
 TEST_CASE("Response items: a custom tool gets the text inside its arguments, in one delta") {
   const ResponseTools tools = {{"sh", "sh", "", true}};
   std::string stream;
