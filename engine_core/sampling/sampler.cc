@@ -92,7 +92,11 @@ Status NotFiniteError(int64_t num_values) {
                        " values that are not finite");
 }
 
-Status NoTokenLeftError() { return InvalidArgumentError("no token is left that may be sampled"); }
+Status NoTokenLeftError() {
+  return InvalidArgumentError(
+      "no token is left that may be sampled: the grammar, min_tokens, allowed_token_ids, bad_words "
+      "and logit_bias of the request together exclude all");
+}
 
 SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {
   const SamplingConfig& config = *input.config;
