@@ -56,6 +56,8 @@ class Resume(unittest.TestCase):
             answers = self.kill_under_load(server, NUM_KILLS)
             wait_for(lambda: server.total("tandem:engine_restarts_total") == NUM_KILLS, "the last engine is counted")
             self.assertEqual(set(server.outcomes()), {"resumed"})
+            for answer in answers:
+                self.assertIsNotNone(answer.status, answer.result)  # the client's time was over
             # Nothing that was computed twice is counted twice. A prompt counts for each of its choices.
             tokens = [(*answer.result["tokens"], answer.body.get("n", 1)) for answer in answers if answer.status == 200]
             self.assertEqual(server.total("vllm:prompt_tokens_total"), sum(prompt * n for prompt, _, n in tokens))
