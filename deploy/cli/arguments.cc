@@ -1,5 +1,6 @@
 #include "deploy/cli/arguments.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -108,6 +109,26 @@ Json Nested(std::string_view key, const std::string& text) {
   return value;
 }
 
+// A flag and its value, which is the next word where it does not stand in the flag's own.
+struct GivenValue {
+  Argument argument;
+  std::string text;  // "" without one
+  size_t num_words = 1;
+};
+
+// REQUIRES: IsFlagWord(args[i]).
+GivenValue ReadValue(const std::vector<std::string>& args, size_t i,
+                     const std::vector<Flag>& flags) {
+  GivenValue given = {.argument = Parse(args[i], flags), .text = {}};
+  if (given.argument.value) {
+    given.text = *given.argument.value;
+  } else if (i + 1 < args.size()) {
+    given.text = args[i + 1];
+    given.num_words = 2;
+  }
+  return given;
+}
+
 // "--max-model-len auto" as -1, which means the same.
 std::vector<std::string> WithLengths(const std::vector<std::string>& args,
                                      const std::vector<Flag>& flags) {
@@ -115,12 +136,10 @@ std::vector<std::string> WithLengths(const std::vector<std::string>& args,
   for (size_t i = 0; i < args.size(); ++i) {
     result.push_back(args[i]);
     if (!IsFlagWord(args[i])) continue;
-    const Argument argument = Parse(args[i], flags);
-    const bool is_apart = !argument.value && i + 1 < args.size();
-    const std::string text = argument.value ? *argument.value : is_apart ? args[i + 1] : "";
-    if (argument.name != "max-model-len" || ToLower(text) != "auto") continue;
+    const GivenValue given = ReadValue(args, i, flags);
+    if (given.argument.name != "max-model-len" || ToLower(given.text) != "auto") continue;
     result.back() = "--max-model-len=-1";
-    i += is_apart ? 1 : 0;
+    i += given.num_words - 1;
   }
   return result;
 }
@@ -168,14 +187,13 @@ std::vector<std::string> KeysAsFlags(const std::vector<std::string>& args,
   for (size_t i = 0; i < args.size(); ++i) {
     result.push_back(args[i]);
     if (!IsFlagWord(args[i])) continue;
-    const Argument argument = Parse(args[i], flags);
+    const GivenValue given = ReadValue(args, i, flags);
+    const Argument& argument = given.argument;
     if (!argument.key.empty() || !HasAliasOfKey(argument.name)) continue;
-    const bool is_apart = !argument.value && i + 1 < args.size();
-    const std::string text = argument.value ? *argument.value : is_apart ? args[i + 1] : "";
-    const Json object = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+    const Json object = Json::parse(given.text, nullptr, /*allow_exceptions=*/false);
     if (!object.is_object() || object.empty()) continue;
     result.pop_back();
-    i += is_apart ? 1 : 0;
+    i += given.num_words - 1;
     Json rest = Json::object();
     for (const auto& [key, value] : object.items()) {
       const Argument alias = Parse("--" + argument.name + "." + key, flags);

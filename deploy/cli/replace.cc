@@ -104,8 +104,9 @@ int RunReplacement(const std::string& command, const std::vector<std::string>& a
   const StatusOr<ControlEnd> end =
       Ask(*server, words, [](std::string_view line) { std::cout << line << std::endl; });
   if (!end.ok()) return ReportFailure(command, end.status(), kExitFailed);
-  if (end->exit_status != kExitOk)
+  if (end->exit_status != kExitOk) {
     return ReportFailure(command, InternalError(end->line), end->exit_status);
+  }
   std::cout << end->line << std::endl;
   return kExitOk;
 }

@@ -41,10 +41,9 @@ StatusOr<std::string> JoinTexts(const Json& content) {
       joined += *text;
     } else if (!part.is_object() || !part.contains("text") || !part["text"].is_null()) {
       const std::string* type = part.is_object() ? FindText(part, "type") : nullptr;
-      constexpr size_t kMaxShownBytes = 64;
       return RefuseByName("input", "An assistant's content has texts alone, got a part of type " +
                                        DumpJson(type == nullptr ? std::string(JsonTypeName(part))
-                                                                : type->substr(0, kMaxShownBytes)));
+                                                                : Shorten(*type, 64)));
     }
   }
   return joined;
