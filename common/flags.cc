@@ -10,6 +10,7 @@
 
 #include "common/flag_json.h"
 #include "common/flag_word.h"
+#include "common/own_variable.h"
 #include "common/parse_bool.h"
 #include "common/strings.h"
 
@@ -210,12 +211,9 @@ Status CheckValuesGiven(const std::vector<Flag>& flags, const std::vector<std::s
   return OkStatus();
 }
 
-constexpr const char* kEnvironmentPrefixes[] = {"TANDEM_", "VLLM_"};  // the first has precedence
-
-std::optional<std::string> FromEnvironment(const Flag& flag) {
-  const std::string name = FlagVariable(flag);
-  if (name.empty()) return std::nullopt;
-  return std::string(std::getenv(name.c_str()));
+std::optional<OwnVariable> VariableOf(const Flag& flag) {
+  if (flag.rules.env.empty()) return std::nullopt;
+  return FindOwnVariable(flag.rules.env);
 }
 
 // What one argument has to do with secret flags.
@@ -265,14 +263,8 @@ std::optional<std::string> FlagValueText(const Flag& flag) {
 }
 
 std::string FlagVariable(const Flag& flag) {
-  if (flag.rules.env.empty()) return "";
-  for (const char* prefix : kEnvironmentPrefixes) {
-    std::string name = prefix + std::string(flag.rules.env);
-    const char* value = std::getenv(name.c_str());
-    // An empty value in an environment file means "not set".
-    if (value != nullptr && *value != '\0') return name;
-  }
-  return "";
+  std::optional<OwnVariable> variable = VariableOf(flag);
+  return variable ? std::move(variable->name) : "";
 }
 
 std::vector<std::string> WithoutSecrets(const std::vector<Flag>& flags,
@@ -297,7 +289,7 @@ void HideSecretArguments(const std::vector<Flag>& flags, int argc, char** argv) 
 void HideSecretVariables(const std::vector<Flag>& flags) {
   for (const Flag& flag : flags) {
     if (!flag.rules.secret || flag.rules.env.empty()) continue;
-    for (const char* prefix : kEnvironmentPrefixes) {
+    for (const char* prefix : kVariablePrefixes) {
       char* value = std::getenv((prefix + std::string(flag.rules.env)).c_str());
       if (value != nullptr) Overwrite(value);
     }
@@ -480,9 +472,9 @@ StatusOr<FlagOutcome> ParseFlags(const std::vector<Flag>& flags,
   for (size_t i = 0; i < flags.size(); ++i) {
     if (!values[i].empty()) {
       RETURN_IF_ERROR(Assign(flags[i], values[i]));
-    } else if (const std::optional<std::string> value = FromEnvironment(flags[i])) {
-      RETURN_IF_ERROR(
-          Assign(flags[i], {*value}).WithContext("environment " + std::string(flags[i].rules.env)));
+    } else if (const std::optional<OwnVariable> variable = VariableOf(flags[i])) {
+      RETURN_IF_ERROR(Assign(flags[i], {variable->value})
+                          .WithContext("environment " + std::string(flags[i].rules.env)));
     }
   }
   return FlagOutcome::kRun;

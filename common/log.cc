@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,6 +23,7 @@
 #include "common/log_state.h"
 #include "common/log_thread.h"
 #include "common/log_writer.h"
+#include "common/own_variable.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -102,20 +104,14 @@ StatusOr<spdlog::level::level_enum> ParseLevel(std::string_view level) {
                               "', must be DEBUG, INFO, WARNING or ERROR");
 }
 
-// TANDEM_<name>, else VLLM_<name>, else "".
-std::string FromEnvironment(const std::string& name) {
-  for (const char* prefix : {"TANDEM_", "VLLM_"}) {
-    const char* value = std::getenv((prefix + name).c_str());
-    if (value != nullptr && *value != '\0') return value;
-  }
-  return "";
-}
-
 // vLLM's names of Python's streams, or ours.
-StatusOr<int> ParseStream(std::string_view stream) {
-  if (stream.empty() || stream == "stdout" || stream == "ext://sys.stdout") return STDOUT_FILENO;
-  if (stream == "stderr" || stream == "ext://sys.stderr") return STDERR_FILENO;
-  return InvalidArgumentError("VLLM_LOGGING_STREAM is '" + std::string(stream) +
+StatusOr<int> StreamFromEnvironment() {
+  const std::optional<OwnVariable> stream = FindOwnVariable("LOGGING_STREAM");
+  if (!stream || stream->value == "stdout" || stream->value == "ext://sys.stdout") {
+    return STDOUT_FILENO;
+  }
+  if (stream->value == "stderr" || stream->value == "ext://sys.stderr") return STDERR_FILENO;
+  return InvalidArgumentError(stream->name + " is '" + stream->value +
                               "', must be ext://sys.stdout or ext://sys.stderr");
 }
 
@@ -136,8 +132,8 @@ Status SetLogLevel(std::string_view level) {
 
 Status InitLog(std::string_view process_name, std::string_view level) {
   ASSIGN_OR_RETURN(const spdlog::level::level_enum parsed, ParseLevel(level));
-  ASSIGN_OR_RETURN(log_fd, ParseStream(FromEnvironment("LOGGING_STREAM")));
-  LinePrefix() = FromEnvironment("LOGGING_PREFIX");
+  ASSIGN_OR_RETURN(log_fd, StreamFromEnvironment());
+  if (auto prefix = FindOwnVariable("LOGGING_PREFIX")) LinePrefix() = std::move(prefix->value);
   ProcessName() = std::string(process_name);
   SetThreadName(process_name);
   spdlog::sink_ptr sink;

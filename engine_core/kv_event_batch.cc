@@ -1,11 +1,11 @@
 #include "engine_core/kv_event_batch.h"
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <string_view>
+#include <optional>
 #include <utility>
 #include <variant>
 
+#include "common/own_variable.h"
 #include "engine_core/weights/json_file.h"
 
 namespace tandem {
@@ -119,13 +119,8 @@ StatusOr<wire::KvEventsConfig> ParseKvEventsConfig(const std::string& text) {
 }
 
 wire::KvHashForm KvHashFormFromEnvironment() {
-  for (const char* name :
-       {"TANDEM_KV_EVENTS_USE_INT_BLOCK_HASHES", "VLLM_KV_EVENTS_USE_INT_BLOCK_HASHES"}) {
-    const char* text = std::getenv(name);
-    if (text == nullptr || *text == '\0') continue;
-    return std::string_view(text) == "0" ? wire::KvHashForm::kBytes : wire::KvHashForm::kInteger;
-  }
-  return wire::KvHashForm::kInteger;
+  const std::optional<OwnVariable> integers = FindOwnVariable("KV_EVENTS_USE_INT_BLOCK_HASHES");
+  return integers && integers->value == "0" ? wire::KvHashForm::kBytes : wire::KvHashForm::kInteger;
 }
 
 wire::KvEventBatch ToKvEventBatch(std::vector<KvCacheEvent> events, const KvCacheConfig& cache,

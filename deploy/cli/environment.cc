@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <string_view>
 
+#include "common/own_variable.h"
+
 namespace tandem {
 namespace {
 
@@ -33,7 +35,7 @@ std::vector<std::string> UnreadVariables(const char* const* environment,
     const std::string_view entry = *environment;
     const std::string_view name = entry.substr(0, entry.find('='));
     if (entry.size() <= name.size() + 1) continue;
-    for (const std::string_view prefix : {"TANDEM_", "VLLM_"}) {
+    for (const std::string_view prefix : kVariablePrefixes) {
       if (name.starts_with(prefix) && !IsRead(name.substr(prefix.size()), flags)) {
         names.emplace_back(name);
       }

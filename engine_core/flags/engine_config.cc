@@ -1,8 +1,7 @@
 #include "engine_core/flags/engine_config.h"
 
-#include <cstdlib>
-
 #include "common/log_level.h"
+#include "common/own_variable.h"
 #include "common/strings.h"
 #include "proto_msgpack/handshake_address.h"
 #include "proto_msgpack/tcp_keys.h"
@@ -14,16 +13,14 @@ constexpr int64_t kGiB = int64_t{1} << 30;
 
 // vLLM's older form of --kv-cache-memory-bytes, in GiB.
 StatusOr<std::optional<int64_t>> KvCacheSpaceFromEnvironment() {
-  for (const char* name : {"TANDEM_CPU_KVCACHE_SPACE", "VLLM_CPU_KVCACHE_SPACE"}) {
-    const char* text = std::getenv(name);
-    if (text == nullptr || *text == '\0') continue;
-    const std::optional<double> gib = ParseNumber<double>(text);
-    if (!gib || !(*gib > 0 && *gib < 1e6)) {
-      return InvalidArgumentError(std::string(name) + " is " + text + ", must be GiB above 0");
-    }
-    return std::optional<int64_t>(static_cast<int64_t>(*gib * static_cast<double>(kGiB)));
+  const std::optional<OwnVariable> variable = FindOwnVariable("CPU_KVCACHE_SPACE");
+  if (!variable) return std::optional<int64_t>();
+  const std::optional<double> gib = ParseNumber<double>(variable->value);
+  if (!gib || !(*gib > 0 && *gib < 1e6)) {
+    return InvalidArgumentError(variable->name + " is " + variable->value +
+                                ", must be GiB above 0");
   }
-  return std::optional<int64_t>();
+  return std::optional<int64_t>(static_cast<int64_t>(*gib * static_cast<double>(kGiB)));
 }
 
 }  // namespace

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <optional>
 
 #include "common/log.h"
+#include "common/own_variable.h"
 #include "common/strings.h"
 #include "frontend/metrics/format.h"
 #include "proto_msgpack/prefix_cache_stats.h"
@@ -99,15 +99,12 @@ void StatsLog::Write(double now) {
 
 double StatsLogInterval() {
   constexpr double kDefault = 5;
-  for (const char* name : {"TANDEM_LOG_STATS_INTERVAL", "VLLM_LOG_STATS_INTERVAL"}) {
-    const char* text = std::getenv(name);
-    if (text == nullptr || *text == '\0') continue;
-    const std::optional<double> seconds = ParseNumber<double>(text);
-    if (seconds && *seconds > 0) return *seconds;
-    LOG_WARNING << name << " is '" << text << "', must be seconds above 0: " << kDefault
-                << " is used";
-    return kDefault;
-  }
+  const std::optional<OwnVariable> variable = FindOwnVariable("LOG_STATS_INTERVAL");
+  if (!variable) return kDefault;
+  const std::optional<double> seconds = ParseNumber<double>(variable->value);
+  if (seconds && *seconds > 0) return *seconds;
+  LOG_WARNING << variable->name << " is '" << variable->value
+              << "', must be seconds above 0: " << kDefault << " is used";
   return kDefault;
 }
 
