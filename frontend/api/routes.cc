@@ -89,17 +89,17 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
        .about = "A vector for each of the inputs.", .body = "EmbeddingRequest", .returns = "EmbeddingList"},
       {.method = "POST", .path = "/v2/embed", .handler = generates(MakeCohereEmbedding),
        .about = "The same, as Cohere's API.", .body = "CohereEmbedRequest", .returns = "CohereEmbeddings"},
-      {.method = "POST", .path = "/pooling", .handler = generates(MakePooling), .guarded = false,
+      {.method = "POST", .path = "/pooling", .handler = generates(MakePooling),
        .about = "What the model makes of each of the inputs, as it is.", .body = "PoolingRequest", .returns = "PooledList"},
-      {.method = "POST", .path = "/classify", .handler = generates(MakeClassification), .guarded = false,
+      {.method = "POST", .path = "/classify", .handler = generates(MakeClassification),
        .about = "The class of each of the inputs.", .body = "ClassificationRequest", .returns = "ClassificationList"},
   };
   for (const char* path : {"/score", "/v1/score"}) {
-    pooling.push_back({.method = "POST", .path = path, .handler = generates(MakeScore), .guarded = path[1] == 'v',
+    pooling.push_back({.method = "POST", .path = path, .handler = generates(MakeScore),
                        .about = "How well each document answers its query.", .body = "ScoreRequest", .returns = "ScoreList"});
   }
   for (const char* path : {"/rerank", "/v1/rerank", "/v2/rerank"}) {
-    pooling.push_back({.method = "POST", .path = path, .handler = generates(MakeRerank), .guarded = path[1] == 'v',
+    pooling.push_back({.method = "POST", .path = path, .handler = generates(MakeRerank),
                        .about = "The documents, best first, as Jina's and Cohere's APIs.", .body = "RerankRequest", .returns = "RerankResults"});
   }
   // Those that the model can serve.

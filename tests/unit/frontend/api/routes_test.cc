@@ -99,11 +99,14 @@ TEST_CASE("with a key set, only probes, metrics and what routers poll need none"
                                         "/metrics*", "/openapi.json", "/docs", "/redoc"};
   const std::set<std::string> polled = {"/tokenize", "/detokenize", "/is_sleeping",
                                         "/kv_event_sources"};
-  for (const Route& route : ApiRoutes({&f.context})) {
-    CAPTURE(route.path);
-    const bool is_probe = probes.count(route.path) > 0;
-    CHECK(route.guarded == (!is_probe && polled.count(route.path) == 0));
-    CHECK(route.counted == !is_probe);
+  for (const bool pools : {false, true}) {
+    f.facts.pools = pools;
+    for (const Route& route : ApiRoutes({&f.context})) {
+      CAPTURE(route.path);
+      const bool is_probe = probes.count(route.path) > 0;
+      CHECK(route.guarded == (!is_probe && polled.count(route.path) == 0));
+      CHECK(route.counted == !is_probe);
+    }
   }
   Client client(f.server->port());
   CHECK(client.Get("/v1/models").status == 401);
