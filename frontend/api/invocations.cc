@@ -1,11 +1,16 @@
 #include "frontend/api/invocations.h"
 
 #include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <string_view>
 #include <utility>
 
 #include "common/check.h"
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
+#include "frontend/api/generate.h"
+#include "frontend/api/pooling.h"
 
 namespace tandem {
 namespace {
@@ -15,24 +20,56 @@ bool Has(const Json& body, const char* field) {
   return it != body.end() && !it->is_null();
 }
 
+// A body that has the field is of this kind; the first row that fits counts.
+struct BodyKind {
+  const char* field;
+  MakeCall make_call;
+  std::string_view name;  // vLLM's
+};
+
+constexpr BodyKind kGenerationKinds[] = {
+    {"messages", MakeChatCompletion, "ChatCompletionRequest"},
+    {"prompt", MakeCompletion, "CompletionRequest"},
+};
+constexpr std::string_view kScore = "ScoreRequest";
+constexpr BodyKind kPoolingKinds[] = {
+    {"input", MakePoolingByTask, "PoolingRequest"},
+    {"messages", MakePoolingByTask, "PoolingRequest"},
+    {"queries", MakeScore, kScore},
+    {"data_1", MakeScore, kScore},
+    {"text_1", MakeScore, kScore},
+    {"query", MakeRerank, "RerankRequest"},
+};
+
+Status NoKind(std::span<const BodyKind> kinds) {
+  std::string names;
+  std::string_view last;
+  for (const BodyKind& kind : kinds) {
+    if (kind.name != last) {
+      names.append(names.empty() ? "'" : ", '").append(kind.name).append("'");
+    }
+    last = kind.name;
+  }
+  return InvalidArgumentError("Cannot find suitable handler for request. Expected one of: [" +
+                              names + "]");
+}
+
 // The call that the body belongs to, once it is known.
 class InvocationCall final : public GenerationCall {
  public:
-  explicit InvocationCall(const ApiContext& context) : context_(context) {}
+  InvocationCall(const ApiContext& context, std::span<const BodyKind> kinds)
+      : context_(context), kinds_(kinds) {}
 
   const char* id_prefix() const override { return call().id_prefix(); }
+  RequestType request_type() const override { return call().request_type(); }
 
   Status Parse(JsonDocument body) override {
-    if (body->is_object() && Has(*body, "messages")) {
-      call_ = MakeChatCompletion(context_);
-    } else if (body->is_object() && Has(*body, "prompt")) {
-      call_ = MakeCompletion(context_);
-    } else {
-      return InvalidArgumentError(
-          "Cannot find suitable handler for request. Expected one of: ['ChatCompletionRequest', "
-          "'CompletionRequest']");
+    for (const BodyKind& kind : kinds_) {
+      if (!body->is_object() || !Has(*body, kind.field)) continue;
+      call_ = kind.make_call(context_);
+      return call_->Parse(std::move(body));
     }
-    return call_->Parse(std::move(body));
+    return NoKind(kinds_);
   }
 
   bool needs_fetch() const override { return call().needs_fetch(); }
@@ -57,13 +94,18 @@ class InvocationCall final : public GenerationCall {
   }
 
   const ApiContext& context_;
+  const std::span<const BodyKind> kinds_;
   std::unique_ptr<GenerationCall> call_;
 };
 
 }  // namespace
 
 std::unique_ptr<GenerationCall> MakeInvocation(const ApiContext& context) {
-  return std::make_unique<InvocationCall>(context);
+  return std::make_unique<InvocationCall>(context, kGenerationKinds);
+}
+
+std::unique_ptr<GenerationCall> MakePoolingInvocation(const ApiContext& context) {
+  return std::make_unique<InvocationCall>(context, kPoolingKinds);
 }
 
 }  // namespace tandem

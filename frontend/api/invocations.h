@@ -1,7 +1,8 @@
 #pragma once
 
-// POST /invocations, SageMaker's one route for all bodies: a body with messages is a chat request,
-// one with a prompt a completion.
+// POST /invocations, SageMaker's one route for all bodies. Of a model that generates, a body with
+// messages is a chat request and one with a prompt a completion; of one that pools, its inputs
+// choose among the routes.
 
 #include <memory>
 
@@ -11,5 +12,7 @@
 namespace tandem {
 
 std::unique_ptr<GenerationCall> MakeInvocation(const ApiContext& context);
+// REQUIRES: the model pools.
+std::unique_ptr<GenerationCall> MakePoolingInvocation(const ApiContext& context);
 
 }  // namespace tandem

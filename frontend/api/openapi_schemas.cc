@@ -346,6 +346,9 @@ constexpr ResponseSchema kResponseSchemas[] = {
     {"Nothing", "", "{}"},
 };
 
+constexpr std::string_view kPoolingInvocation =
+    R"({"anyOf":[{"$ref":"#/components/schemas/PoolingRequest"},)"
+    R"({"$ref":"#/components/schemas/ScoreRequest"},{"$ref":"#/components/schemas/RerankRequest"}]})";
 constexpr std::string_view kError =
     R"({"type":"object","required":["error"],"properties":{"error":{"type":"object",)"
     R"("required":["message","type","param","code"],"properties":{"message":{"type":"string"},)"
@@ -395,6 +398,7 @@ Json ComponentSchemas() {
                             .ToJson()},
       {"CohereEmbedRequest", BodySchema({}).Add(kCohereEmbedFields).ToJson()},
       {"InvocationRequest", {{"anyOf", Json::array({ChatSchema(), CompletionSchema()})}}},
+      {"PoolingInvocationRequest", Json::parse(kPoolingInvocation)},
       {"TokenizeRequest", TokenizeSchema()},
       {"DetokenizeRequest", BodySchema({"tokens"}).Add(kDetokenizeFields).ToJson()},
       {"DerenderChatRequest",

@@ -355,6 +355,11 @@ std::unique_ptr<GenerationCall> MakeClassification(const ApiContext& context) {
   return std::make_unique<ClassificationCall>(context);
 }
 
+std::unique_ptr<GenerationCall> MakePoolingByTask(const ApiContext& context) {
+  const PoolingTask task = context.input_processor->config().pooling->task;
+  return task == PoolingTask::kEmbed ? MakeEmbedding(context) : MakeClassification(context);
+}
+
 std::unique_ptr<GenerationCall> MakeCohereEmbedding(const ApiContext& context) {
   return std::make_unique<CohereEmbeddingCall>(context);
 }

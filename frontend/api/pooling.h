@@ -14,7 +14,9 @@ std::unique_ptr<GenerationCall> MakeEmbedding(const ApiContext& context);       
 std::unique_ptr<GenerationCall> MakeCohereEmbedding(const ApiContext& context);  // /v2/embed
 std::unique_ptr<GenerationCall> MakePooling(const ApiContext& context);          // /pooling
 std::unique_ptr<GenerationCall> MakeClassification(const ApiContext& context);   // /classify
-std::unique_ptr<GenerationCall> MakeScore(const ApiContext& context);            // /score
-std::unique_ptr<GenerationCall> MakeRerank(const ApiContext& context);           // /rerank
+// /v1/embeddings or /classify, whichever the model's task is.
+std::unique_ptr<GenerationCall> MakePoolingByTask(const ApiContext& context);
+std::unique_ptr<GenerationCall> MakeScore(const ApiContext& context);   // /score
+std::unique_ptr<GenerationCall> MakeRerank(const ApiContext& context);  // /rerank
 
 }  // namespace tandem

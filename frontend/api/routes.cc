@@ -93,6 +93,8 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
        .about = "What the model makes of each of the inputs, as it is.", .body = "PoolingRequest", .returns = "PooledList"},
       {.method = "POST", .path = "/classify", .handler = generates(MakeClassification),
        .about = "The class of each of the inputs.", .body = "ClassificationRequest", .returns = "ClassificationList"},
+      {.method = "POST", .path = "/invocations", .handler = generates(MakePoolingInvocation),
+       .about = "Vectors, classes or scores, by its body (SageMaker).", .body = "PoolingInvocationRequest", .returns = "Object"},
   };
   for (const char* path : {"/score", "/v1/score"}) {
     pooling.push_back({.method = "POST", .path = path, .handler = generates(MakeScore),

@@ -170,6 +170,13 @@ class Embeddings(unittest.TestCase):
         self.refuse(self.server, "/v1/embeddings", 400, "at most", input=["a"] * 2049)
 
     def test_other_routes(self):
+        invoked = self.ask(self.server, "/invocations", input=self.texts[0])
+        self.near(invoked["data"][0]["embedding"], self.outputs["embeddings"][0])
+        score = {"queries": self.texts[0], "documents": self.texts[1]}
+        self.assertEqual(*(self.ask(self.server, path, **score)["data"] for path in ("/invocations", "/score")))
+        ranked = self.ask(self.server, "/invocations", query=self.texts[0], documents=self.texts[1:3])
+        self.assertEqual(len(ranked["results"]), 2)
+        self.refuse(self.server, "/invocations", 400, "'ScoreRequest', 'RerankRequest'", prompt="a")
         for path in ("/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"):
             self.assertEqual(self.server.post(path, {"prompt": "a"})[0], 404, path)
         self.refuse(self.server, "/classify", 501, "does not support Classification", input="a")
