@@ -13,6 +13,7 @@
 #include "common/read_file.h"
 #include "common/shape_text.h"
 #include "engine_core/adapters/adapter_config.h"
+#include "engine_core/weights/nested_weights.h"
 #include "engine_core/weights/number_type.h"
 #include "engine_core/weights/safetensors_header.h"
 
@@ -108,38 +109,38 @@ class FileTensor {
 
 // What the file has of one module.
 struct AdapterReader::Tensors {
+  std::string path;  // the module's name in the file, which patterns are about
   std::optional<FileTensor> a, b;
   bool is_embedding = false;
   float scale = 1;
 
-  Status Check(const std::string& name, const AdaptableModule& module,
-               const AdapterConfig& config) const;
+  Status Check(const AdaptableModule& module, const AdapterConfig& config) const;
 };
 
-Status AdapterReader::Tensors::Check(const std::string& name, const AdaptableModule& module,
+Status AdapterReader::Tensors::Check(const AdaptableModule& module,
                                      const AdapterConfig& config) const {
   const char* const first = is_embedding ? "lora_embedding_A" : "lora_A";
   const char* const second = is_embedding ? "lora_embedding_B" : "lora_B";
   if (!a || !b) {
-    return InvalidArgumentError(name + " has no " + (a ? second : first) + " beside its " +
+    return InvalidArgumentError(path + " has no " + (a ? second : first) + " beside its " +
                                 (a ? first : second));
   }
   if (is_embedding != module.is_embedding) {
-    return InvalidArgumentError(name + (module.is_embedding
+    return InvalidArgumentError(path + (module.is_embedding
                                             ? " is an embedding: it needs lora_embedding_A and _B"
                                             : " is no embedding: it needs lora_A and lora_B"));
   }
-  const int64_t rank = config.RankOf(name);
+  const int64_t rank = config.RankOf(path);
   // [r, columns] and [rows, r]; the rows of an embedding are ids, and what it adds are columns.
   const int64_t k = is_embedding ? module.rows : module.columns;
   const int64_t n = is_embedding ? module.columns : module.rows;
   const auto check = [&](const char* half, const Tensor& x, int64_t rows, int64_t columns) {
     if (x.shape[0] == rows && x.shape[1] == columns) {
       if (IsFinite(x)) return OkStatus();
-      return InvalidArgumentError(name + "." + half + " has a number that is infinite or none");
+      return InvalidArgumentError(path + "." + half + " has a number that is infinite or none");
     }
     const std::vector<int64_t> got = {x.shape[0], x.shape[1]}, wanted = {rows, columns};
-    return InvalidArgumentError(name + "." + half + " has shape " + ShapeText(got) +
+    return InvalidArgumentError(path + "." + half + " has shape " + ShapeText(got) +
                                 ", the model and the rank " + std::to_string(rank) + " need " +
                                 ShapeText(wanted));
   };
@@ -209,26 +210,38 @@ StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_
     if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
     if (IsBaseLayer(name)) continue;
     ASSIGN_OR_RETURN(const TensorKind kind, KindOf(name));
-    if (!modules_.contains(kind.module)) return UnknownModule(kind.module);
-    Tensors& tensors = modules[std::string(kind.module)];
+    const std::optional<std::string> known = KnownName(kind.module);
+    if (!known) return UnknownModule(kind.module);
+    Tensors& tensors = modules[*known];
     std::optional<FileTensor>& half = kind.is_b ? tensors.b : tensors.a;
     const bool is_mixed = (tensors.a || tensors.b) && tensors.is_embedding != kind.is_embedding;
     if (half || is_mixed) {
-      return InvalidArgumentError(std::string(kind.module) + " has more than one pair");
+      return InvalidArgumentError(*known + " has more than one pair");
     }
+    tensors.path = kind.module;
     ASSIGN_OR_RETURN(half, FileTensor::Open(std::string(name), entry, header->DataOf(entry, file)));
     tensors.is_embedding = kind.is_embedding;
   }
   if (modules.empty()) return InvalidArgumentError(path + " has no tensors of an adapter");
   for (auto& [name, tensors] : modules) {
-    RETURN_IF_ERROR(tensors.Check(name, modules_.find(name)->second, *config));
-    tensors.scale = config->ScaleOf(name);
+    RETURN_IF_ERROR(tensors.Check(modules_.find(name)->second, *config));
+    tensors.scale = config->ScaleOf(tensors.path);
   }
   ReadAdapter result;
   ASSIGN_OR_RETURN(result.weights, Pack(modules, number));
   const XXH64_hash_t seed = XXH3_64bits(config_text.data(), config_text.size());
   result.digest = XXH3_64bits_withSeed(text.data(), text.size(), seed);
   return result;
+}
+
+// A module is saved by its name in the class that was trained, which may hold the text model
+// beside others or without its head. GPT-2's first files lack what that class calls the model.
+std::optional<std::string> AdapterReader::KnownName(std::string_view module) const {
+  constexpr std::string_view kGpt2 = "transformer.";
+  if (modules_.contains(module)) return std::string(module);
+  if (std::string name = TextName(module); modules_.contains(name)) return name;
+  if (module.starts_with(kGpt2)) module.remove_prefix(kGpt2.size());
+  return modules_.contains(module) ? std::optional(std::string(module)) : std::nullopt;
 }
 
 Status AdapterReader::UnknownModule(std::string_view module) const {

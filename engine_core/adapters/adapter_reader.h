@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -47,6 +48,8 @@ class AdapterReader {
  private:
   struct Tensors;
 
+  // The model's name of a module of a file, where it has that module.
+  std::optional<std::string> KnownName(std::string_view module) const;
   StatusOr<ReadAdapter> ReadFiles(const std::string& folder, int64_t number) const;
   Status UnknownModule(std::string_view module) const;
   StatusOr<SharedAdapter> Pack(const std::map<std::string, Tensors, std::less<>>& modules,

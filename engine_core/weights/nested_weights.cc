@@ -6,15 +6,15 @@
 namespace tandem {
 namespace {
 
-constexpr std::string_view kModel = "model.", kHead = "lm_head.";
+constexpr std::string_view kModel = "model.", kHead = "lm_head";
 
 // What names that begin with kModel begin with instead, and names that begin with kHead.
 struct Prefixes {
   std::string_view model, head;
 };
 constexpr Prefixes kKnown[] = {
-    {"language_model.model.", "language_model.lm_head."},
-    {"model.language_model.", "lm_head."},
+    {"language_model.model.", "language_model.lm_head"},
+    {"model.language_model.", kHead},
     {"", kHead},
 };
 
@@ -77,6 +77,16 @@ std::unique_ptr<Weights> TextWeights(std::unique_ptr<Weights> weights) {
     }
   }
   return weights;
+}
+
+std::string TextName(std::string_view name) {
+  for (const auto& [model, head] : kKnown) {
+    if (name.starts_with(head)) return std::string(kHead) + std::string(name.substr(head.size()));
+    if (!model.empty() && name.starts_with(model)) {
+      return std::string(kModel) + std::string(name.substr(model.size()));
+    }
+  }
+  return std::string(name.starts_with(kModel) ? "" : kModel) + std::string(name);
 }
 
 }  // namespace tandem

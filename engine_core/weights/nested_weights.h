@@ -7,6 +7,8 @@
 // failure: as Weights. Owns the checkpoint's.
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "engine_core/weights/safetensors.h"
 
@@ -14,5 +16,8 @@ namespace tandem {
 
 // `weights` itself where its names are already those.
 std::unique_ptr<Weights> TextWeights(std::unique_ptr<Weights> weights);
+
+// The same of one name, in whichever of these ways it is spelled.
+std::string TextName(std::string_view name);
 
 }  // namespace tandem

@@ -73,6 +73,40 @@ TEST_CASE("adapter reader: the matrices that an adapter changes get a pair, othe
   CHECK(adapter->weights->num_bytes() <= model.Reader().max_adapter_bytes() * 2);
 }
 
+// As PEFT spells the modules of a text model beside a vision tower, in each of transformers' ways,
+// of one without its head, and of GPT-2, whose first files lack a part of their names.
+TEST_CASE("adapter reader: a module is known wherever the class that was trained had it") {
+  const SmallModel model;
+  const TempFolder folder;
+  AdapterReader reader = model.Reader();
+  reader.AddModules({{"model.layers.0.q_proj", {.rows = 6, .columns = 4}},
+                     {"lm_head", {.rows = 9, .columns = 4}},
+                     {"h.0.c_attn", {.rows = 6, .columns = 4}}});
+  const auto read = [&](const std::vector<ModuleShape>& modules, const std::string& more = "") {
+    WriteAdapter(folder, "a", AdapterConfigText(3, 6, more), RandomPairs(modules, 3, 1));
+    return reader.Read("a", folder.PathOf("a")).status();
+  };
+  for (const char* name :
+       {"model.layers.0.q_proj", "model.language_model.layers.0.q_proj",
+        "language_model.model.layers.0.q_proj", "layers.0.q_proj", "transformer.h.0.c_attn"}) {
+    CAPTURE(name);
+    CHECK(read({{name, 6, 4}}).ok());
+  }
+  CHECK(read({{"language_model.lm_head", 9, 4}}).ok());
+  for (const char* name :
+       {"model.visual.layers.0.q_proj", "vision_tower.model.layers.0.q_proj",
+        "model.language_model.layers.1.q_proj", "language_model.layers.0.q_proj"}) {
+    CHECK(read({{name, 6, 4}}).message() == "the model has no module " + std::string(name));
+  }
+  CHECK(read({{"model.layers.0.q_proj", 6, 4}, {"model.language_model.layers.0.q_proj", 6, 4}})
+            .message() == "model.layers.0.q_proj has more than one pair");
+  // Patterns are about the names in the file, and so are messages.
+  const std::string ranks = R"("rank_pattern": {"^model.language_model.layers.0.q_proj": 2})";
+  CHECK(read({{"model.language_model.layers.0.q_proj", 6, 4}}, ranks).message() ==
+        "model.language_model.layers.0.q_proj.lora_A has shape [3, 4], the model and the rank 2 "
+        "need [2, 4]");
+}
+
 TEST_CASE("adapter reader: modules of other ranks are checked and not packed") {
   const SmallModel model;
   const TempFolder folder;
