@@ -67,14 +67,13 @@ void EngineGroup::AddTo(PollSet* poll) {
 }
 
 void EngineGroup::Receive() {
-  if (!words_.is_open()) return;
   ReceiveSubscriptions();
-  while (reports_.Receive(&received_)) HandleReport();
+  while (!reports_.is_quiet() && reports_.Receive(&received_)) HandleReport();
 }
 
 // One that comes later, as after a death, must not wait for others.
 void EngineGroup::ReceiveSubscriptions() {
-  while (words_.Receive(&received_)) {
+  while (!words_.is_quiet() && words_.Receive(&received_)) {
     const std::string_view word = received_.frames().front();
     if (word == kSubscribe) {
       if (++num_subscribed_ == num_engines_) {

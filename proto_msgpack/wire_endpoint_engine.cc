@@ -150,7 +150,6 @@ void EngineEndpoint::Loop::Run() {
   SetThreadName("wire");
   while (!stop_) {
     poll_.Wait(WaitMs());
-    wake_up_.Clear();
     SendOutgoing();
     // By number: a message may add a link.
     for (size_t i = 0; i < links_.size(); ++i) links_[i].link->ReceiveInputs();

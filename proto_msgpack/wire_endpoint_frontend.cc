@@ -143,15 +143,18 @@ void FrontendEndpoint::Loop::Run() {
   SetThreadName("wire");
   while (!stop_) {
     poll_.Wait();
-    wake_up_.Clear();
     gate_.Answer();
     RunCalls();
     SendOutgoing();
-    for (size_t i = 0; i < clients_.size(); ++i) ReceiveOutputs(i);
+    for (size_t i = 0; i < clients_.size(); ++i) {
+      if (!clients_[i].output.is_quiet()) ReceiveOutputs(i);
+    }
     group_.Receive();
-    ApplyConnectionEvents();
-    ReceiveHandshakes();
-    for (size_t i = 0; i < clients_.size(); ++i) ReceiveReadyResponses(i);
+    if (HasConnectionEvents()) ApplyConnectionEvents();
+    if (!handshake_.socket.is_quiet()) ReceiveHandshakes();
+    for (size_t i = 0; i < clients_.size(); ++i) {
+      if (!clients_[i].input.socket.is_quiet()) ReceiveReadyResponses(i);
+    }
   }
   RunCalls();
   SendOutgoing();

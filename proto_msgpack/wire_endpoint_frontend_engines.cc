@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -133,6 +134,12 @@ void FrontendEndpoint::Loop::Refuse(size_t seat, const Status& why) {
   LOG_ERROR << "another engine " << engines_.IndexOf(seat) << " is refused: " << why.message();
   engines_[seat].state = SeatedEngine::State::kRefused;
   Call(seat, kRefuseMethod, PackedStrings({why.message()}));
+}
+
+bool FrontendEndpoint::Loop::HasConnectionEvents() const {
+  return !handshake_.socket.has_no_events() ||
+         std::any_of(clients_.begin(), clients_.end(),
+                     [](const FrontendClient& each) { return !each.input.socket.has_no_events(); });
 }
 
 void FrontendEndpoint::Loop::ApplyConnectionEvents() {

@@ -90,6 +90,7 @@ class FrontendEndpoint::Loop {
   void ReceiveReadyResponses(size_t client_index);
   void ReceiveOutputs(size_t client_index);
   void HandleOutputs(size_t client_index);
+  bool HasConnectionEvents() const;
   void ApplyConnectionEvents();
   void ForgetConnection(size_t client_index, int connection);
   void ForgetHandshakeConnection(int connection);

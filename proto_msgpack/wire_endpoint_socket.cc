@@ -96,6 +96,8 @@ Socket& Socket::operator=(Socket&& other) noexcept {
   Close();
   socket_.swap(other.socket_);
   monitor_.swap(other.monitor_);
+  std::swap(may_have_input_, other.may_have_input_);
+  std::swap(may_have_events_, other.may_have_events_);
   return *this;
 }
 
@@ -213,7 +215,8 @@ void Socket::Monitor(zmq::context_t& context) {
 bool Socket::NextEvent(ConnectionEvent* event) {
   if (monitor_.handle() == nullptr) return false;
   ReceivedMessage message;
-  if (!message.ReceiveFrom(monitor_)) return false;
+  may_have_events_ = message.ReceiveFrom(monitor_);
+  if (!may_have_events_) return false;
   // Frame 0: 16 bits of event, 32 bits of value, as they lie in memory. Frame 1: the address.
   uint16_t kind;
   int32_t value;
@@ -231,11 +234,13 @@ void Socket::Close(int linger_ms) {
   // Before its pair closes: a socket that reports to a pair without a reader waits for one.
   if (monitor_.handle() != nullptr) zmq_socket_monitor(socket_.handle(), nullptr, 0);
   monitor_.close();
+  may_have_input_ = may_have_events_ = true;
   MustSucceed([&] { socket_.set(zmq::sockopt::linger, linger_ms); });
   socket_.close();
 }
 
 bool Socket::Send(std::span<const std::string_view> frames) {
+  may_have_input_ = true;  // a send takes in the signals of what has arrived
   for (size_t i = 0; i < frames.size(); ++i) {
     zmq::send_flags flags = zmq::send_flags::dontwait;
     if (i + 1 < frames.size()) flags = flags | zmq::send_flags::sndmore;
@@ -246,7 +251,10 @@ bool Socket::Send(std::span<const std::string_view> frames) {
   return true;
 }
 
-bool Socket::Receive(ReceivedMessage* message) { return message->ReceiveFrom(socket_); }
+bool Socket::Receive(ReceivedMessage* message) {
+  may_have_input_ = message->ReceiveFrom(socket_);
+  return may_have_input_;
+}
 
 StatusOr<KeyPair> NewKeyPair() {
   char public_key[41] = {}, secret_key[41] = {};
@@ -277,17 +285,67 @@ int EngineIndexOf(std::string_view identity) {
 }
 
 void PollSet::Reset(const WakeUp& wake_up) {
-  items_.assign(1, zmq::pollitem_t{nullptr, wake_up.fd(), ZMQ_POLLIN, 0});
+  wake_up_ = &wake_up;
+  sources_.assign(1, Source());
+  fds_.assign(1, {wake_up.fd(), POLLIN, 0});
 }
+
 void PollSet::Add(Socket& socket) {
   if (!socket.is_open()) return;
-  items_.push_back({socket.socket_.handle(), 0, ZMQ_POLLIN, 0});
-  if (socket.monitor_.handle() == nullptr) return;
-  items_.push_back({socket.monitor_.handle(), 0, ZMQ_POLLIN, 0});
+  Add(&socket.socket_, &socket.may_have_input_);
+  if (socket.monitor_.handle() != nullptr) Add(&socket.monitor_, &socket.may_have_events_);
 }
+
+void PollSet::Add(zmq::socket_t* socket, bool* may_have_input) {
+  sources_.push_back({socket, may_have_input});
+  MustSucceed([&] { fds_.push_back({socket->get(zmq::sockopt::fd), POLLIN, 0}); });
+}
+
 bool PollSet::Wait(int timeout_ms) {
-  return Uninterrupted(
-      [&] { return zmq::poll(items_, std::chrono::milliseconds(timeout_ms)) > 0; });
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  while (true) {
+    bool is_ready = HasInput();
+    int wait_ms = is_ready ? 0 : timeout_ms;
+    if (wait_ms > 0) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
+      wait_ms = std::max(0, static_cast<int>(left.count()));
+    }
+    const int num_signaled = ::poll(fds_.data(), fds_.size(), wait_ms);
+    CHECK(num_signaled >= 0 || errno == EINTR) << std::strerror(errno);
+    if (num_signaled > 0 && TakeSignals()) is_ready = true;
+    if (is_ready) return true;
+    if (num_signaled == 0) return false;
+  }
+}
+
+// A socket's descriptor is signaled once, for whatever is new to it. So one that may have input is
+// looked into before its descriptor is slept on.
+bool PollSet::HasInput() {
+  bool has_input = false;
+  for (const Source& source : sources_) {
+    if (source.socket == nullptr || !*source.may_have_input) continue;
+    MustSucceed([&] {
+      *source.may_have_input = (source.socket->get(zmq::sockopt::events) & ZMQ_POLLIN) != 0;
+    });
+    has_input = has_input || *source.may_have_input;
+  }
+  return has_input;
+}
+
+// Whether the WakeUp was signaled.
+bool PollSet::TakeSignals() {
+  bool is_woken = false;
+  for (size_t i = 0; i < fds_.size(); ++i) {
+    if (fds_[i].revents == 0) continue;
+    if (sources_[i].socket != nullptr) {
+      *sources_[i].may_have_input = true;
+    } else {
+      wake_up_->Clear();
+      is_woken = true;
+    }
+  }
+  return is_woken;
 }
 
 }  // namespace tandem::wire

@@ -7,6 +7,8 @@
 // socket belongs to one thread at a time; the endpoints make them before the wire thread starts and
 // use them only there.
 
+#include <poll.h>
+
 #include <cstdint>
 #include <deque>
 #include <span>
@@ -112,6 +114,11 @@ class Socket {
   // False: no message is there. *message is empty then.
   bool Receive(ReceivedMessage* message);
 
+  // As of its PollSet's last Wait: nothing has come since Receive, or NextEvent, found nothing.
+  // Costs nothing, while to look into an idle socket is a system call.
+  bool is_quiet() const { return !is_open() || !may_have_input_; }
+  bool has_no_events() const { return monitor_.handle() == nullptr || !may_have_events_; }
+
   bool is_open() const { return socket_.handle() != nullptr; }
   // What is unsent goes out for at most linger_ms, without this thread.
   void Close(int linger_ms = 0);
@@ -121,6 +128,8 @@ class Socket {
 
   zmq::socket_t socket_;
   zmq::socket_t monitor_;
+  bool may_have_input_ = true;
+  bool may_have_events_ = true;
 };
 
 struct KeyPair {  // Z85
@@ -149,15 +158,28 @@ std::string EngineIdentity(int engine_index);
 // -1: not two bytes.
 int EngineIndexOf(std::string_view identity);
 
-// What a wire thread sleeps on, rebuilt when sockets change.
+// What a wire thread sleeps on, rebuilt when sockets change. Borrows what is added, which must not
+// move. In place of zmq_poll, which looks into every socket before and after each sleep.
 class PollSet {
  public:
   void Reset(const WakeUp& wake_up);
-  void Add(Socket& socket);        // the socket and its monitor; nothing when it is not open
-  bool Wait(int timeout_ms = -1);  // until something is ready; false: nothing was in time
+  void Add(Socket& socket);  // the socket and its monitor; nothing when it is not open
+  // Until something is ready or the WakeUp was signaled, which is cleared; false: nothing was in
+  // time.
+  bool Wait(int timeout_ms = -1);
 
  private:
-  std::vector<zmq::pollitem_t> items_;
+  struct Source {
+    zmq::socket_t* socket = nullptr;  // null: the WakeUp
+    bool* may_have_input = nullptr;
+  };
+  void Add(zmq::socket_t* socket, bool* may_have_input);
+  bool HasInput();
+  bool TakeSignals();
+
+  const WakeUp* wake_up_ = nullptr;
+  std::vector<Source> sources_;
+  std::vector<pollfd> fds_;  // of the sources
 };
 
 }  // namespace tandem::wire

@@ -6,7 +6,7 @@ tandem_test(golden_coordinator_clock LABEL golden SRCS golden/coordinator_clock_
 tandem_test(unit_wire_endpoint LABEL unit SRCS unit/proto_msgpack/wire_endpoint_test.cc
   unit/proto_msgpack/engine_seats_test.cc unit/proto_msgpack/hand_over_test.cc
   unit/proto_msgpack/ipc_folder_test.cc unit/proto_msgpack/kv_connector_stats_test.cc unit/proto_msgpack/kv_events_test.cc
-  unit/proto_msgpack/tcp_keys_test.cc
+  unit/proto_msgpack/tcp_keys_test.cc unit/proto_msgpack/wire_endpoint_socket_test.cc
   DEPS proto_msgpack tests/support cppzmq)
 target_include_directories(unit_wire_endpoint PRIVATE unit/proto_msgpack)
 tandem_test(unit_multimodal_wire LABEL unit SRCS unit/proto_msgpack/multimodal_test.cc DEPS proto_msgpack tests/support)

@@ -116,6 +116,7 @@ TEST_CASE("wire: outputs sent before a clean close arrive before the loss is rep
   Frontend frontend(folder);
   Engine engine(folder);
   frontend.Next(ClientEvent::Kind::kReady);
+  CheckTraffic(frontend, engine);  // READY does not wait for the connection of outputs
   for (TokenId i = 0; i < 100; ++i) engine.endpoint.Send(0, OneToken("r", i));
   engine.endpoint.Close();
   for (TokenId i = 0; i < 100; ++i) {
