@@ -83,6 +83,11 @@ class Manifests(unittest.TestCase):
         for pool in of_kind("InferencePool"):
             self.assertLessEqual({port["number"] for port in pool["spec"]["targetPorts"]}, numbers)
 
+    # Its controller makes a headless Service of its name, unless there is one, for the addresses of its pods.
+    def test_no_service_takes_the_name_of_a_leader_worker_set(self):
+        sets = {document["metadata"]["name"] for document in of_kind("LeaderWorkerSet")}
+        self.assertEqual(sets & {document["metadata"]["name"] for document in of_kind("Service")}, set())
+
     def test_volumes_are_mounted_and_nothing_else_is(self):
         for name, template in templates():
             spec = template["spec"]
