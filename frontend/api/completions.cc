@@ -177,8 +177,10 @@ void CompletionStream::WriteDelta(int index, MessageDelta& delta, const Usage& u
   } else {
     out_->append("null"sv);
   }
-  chunk_.End(",\"kv_transfer_params\":null"sv,
-             input_.stream_usage.on_every_chunk ? &usage : nullptr, out_);
+  const Usage* const shown = input_.stream_usage.on_every_chunk ? &usage : nullptr;
+  if (!delta.finish_reason) return chunk_.End(",\"kv_transfer_params\":null"sv, shown, out_);
+  chunk_.End(",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta.kv_transfer_params)), shown,
+             out_);
 }
 
 void CompletionStream::AppendLogprobs(int index, const MessageDelta& delta, bool first) {

@@ -103,6 +103,7 @@ class MessageBody final : public ResponseWriter {
     if (!delta.finish_reason) return;
     blocks_.End();
     stop_ = StopOf(delta, blocks_);
+    kv_transfer_params_ = delta.kv_transfer_params;
   }
 
   void WriteEnd(const Usage& usage) override {
@@ -117,7 +118,11 @@ class MessageBody final : public ResponseWriter {
       out_->append(R"(,"stop_sequence":)"sv);
       AppendQuoted(stop_.sequence, out_);
     }
-    out_->append(R"(,"usage":)"sv).append(DumpJson(MessageUsageJson(usage))).push_back('}');
+    out_->append(R"(,"usage":)"sv).append(DumpJson(MessageUsageJson(usage)));
+    if (!kv_transfer_params_.is_nil()) {
+      out_->append(R"(,"kv_transfer_params":)"sv).append(DumpJson(UnpackJson(kv_transfer_params_)));
+    }
+    out_->push_back('}');
   }
 
  private:
@@ -125,6 +130,7 @@ class MessageBody final : public ResponseWriter {
   CollectedBlocks collected_;
   ContentBlocks blocks_;
   MessageStop stop_;
+  wire::RawValue kv_transfer_params_;
 };
 
 // ---- Events ----

@@ -131,6 +131,27 @@ class SharedFolder(unittest.TestCase):
                 self.assertGreater(loaded, num_loaded, name)
                 num_loaded = loaded
 
+    def test_a_prefill_has_its_params_in_every_form_of_the_api(self):
+        words = "tell me about it " * 12
+        chat = {"messages": [{"role": "user", "content": words}], "max_tokens": 1}
+        forms = {"/v1/completions": {"prompt": words, "max_tokens": 1}, "/v1/chat/completions": chat,
+                 "/v1/messages": {**chat, "model": str(pair.MODEL)}, "/v1/responses": {"input": words, "max_output_tokens": 1},
+                 "/inference/v1/generate": {"token_ids": prompt_of(0), "sampling_params": {"max_tokens": 1}}}
+        with tempfile.TemporaryDirectory() as folder, Pair(*SIZES, *sharing(folder, "kv_producer")) as prefill:
+            for path, body in forms.items():
+                status, response = prefill.post(path, {**body, "kv_transfer_params": PREFILL})
+                self.assertEqual(status, 200, response)
+                self.assertTrue(json.loads(response)["kv_transfer_params"]["do_remote_prefill"], path)
+                status, response = prefill.post(path, body)
+                self.assertEqual(status, 200, response)
+                self.assertIsNone(json.loads(response).get("kv_transfer_params"), path)
+            for path in ("/v1/completions", "/v1/chat/completions"):
+                status, response = prefill.post(path, {**forms[path], "stream": True, "kv_transfer_params": PREFILL})
+                self.assertEqual(status, 200, response)
+                chunks = [json.loads(line[6:]) for line in response.decode().splitlines() if line.startswith("data: {")]
+                self.assertTrue(chunks[-1]["kv_transfer_params"]["do_remote_prefill"], path)
+                self.assertEqual([chunk for chunk in chunks[:-1] if chunk.get("kv_transfer_params")], [], path)
+
     def test_images_are_part_of_what_is_found(self):
         if "TANDEM_GOLDENS" not in os.environ:
             self.skipTest("TANDEM_GOLDENS is not set")
