@@ -9,10 +9,14 @@ namespace tandem {
 namespace {
 
 // Some rows of a table [num_rows, H].
+StoredMatrix TableOf(const LoadContext& context, const std::string& name, int64_t num_rows,
+                     Slice rows) {
+  return {.name = name, .rows = num_rows, .columns = context.config.hidden_size, .row_slice = rows};
+}
+
 StatusOr<LinearLayer> LoadTable(const LoadContext& context, const std::string& name,
                                 int64_t num_rows, Slice rows, const LinearOptions& options) {
-  const StoredMatrix block[] = {
-      {.name = name, .rows = num_rows, .columns = context.config.hidden_size, .row_slice = rows}};
+  const StoredMatrix block[] = {TableOf(context, name, num_rows, rows)};
   return LoadLinear(context, block, options);
 }
 
@@ -103,8 +107,15 @@ Status Decoder::LoadHead(const LoadContext& context) {
   } else if (!config.tie_word_embeddings) {
     ASSIGN_OR_RETURN(lm_head_, LoadVocabulary(context, options_.head, AdaptedAs::kLinear,
                                               options_.has_head_bias));
-  } else if (embedding_.weight == nullptr) {
-    ASSIGN_OR_RETURN(embedding_, LoadVocabulary(context, options_.embedding, AdaptedAs::kNothing));
+  } else {
+    if (embedding_.weight == nullptr) {
+      ASSIGN_OR_RETURN(embedding_,
+                       LoadVocabulary(context, options_.embedding, AdaptedAs::kNothing));
+    }
+    const int64_t num_ids = config.vocab_size;
+    const StoredMatrix head[] = {
+        TableOf(context, options_.head, num_ids, context.share.OfAbout(num_ids))};
+    lm_head_.adapter_site = AddAdapterSite(context, head, {}, *embedding_.weight);
   }
   if (options_.final_norm.empty()) return OkStatus();
   ASSIGN_OR_RETURN(final_norm_,

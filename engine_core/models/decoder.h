@@ -226,10 +226,11 @@ class Decoder {
   LinearLayer embedding_;       // [own V, H]; the first stage, or a tied head
   LinearLayer position_table_;  // [max positions, H]; null: none
   LinearLayer type_table_;      // [token types, H]; null: none
-  LinearLayer lm_head_;         // [own V, H]; null: tied to the embedding
-  NormLayer embedding_norm_;    // of the first stage
-  NormLayer final_norm_;        // of the last stage
-  OwnedTensor q_scale_;         // [max_positions]; empty view: none
+  // [own V, H]. A head that is tied to the embedding has no weight, and may have adapters apart.
+  LinearLayer lm_head_;
+  NormLayer embedding_norm_;  // of the first stage
+  NormLayer final_norm_;      // of the last stage
+  OwnedTensor q_scale_;       // [max_positions]; empty view: none
   RopeTensors rope_, local_rope_;
   std::optional<ExpertMixer> mixer_;
   std::optional<RecurrentMixer> recurrent_;

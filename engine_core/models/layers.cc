@@ -94,13 +94,19 @@ StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const Sto
   ASSIGN_OR_RETURN(layer.weight, LoadPacked(context, wanted, [&] {
                      return PackStored(context, blocks, format, options.is_gated);
                    }));
-  if (context.adapter_sites != nullptr && options.adapted_as != AdaptedAs::kNothing) {
-    layer.adapter_site = context.adapter_sites->Add(SiteOf(blocks, options, *layer.weight));
-  }
+  layer.adapter_site = AddAdapterSite(context, blocks, options, *layer.weight);
   if (options.has_bias) {
     ASSIGN_OR_RETURN(layer.bias, LoadBias(context, blocks));
   }
   return layer;
+}
+
+int AddAdapterSite(const LoadContext& context, std::span<const StoredMatrix> blocks,
+                   const LinearOptions& options, const PackedMatrix& matrix) {
+  if (context.adapter_sites == nullptr || options.adapted_as == AdaptedAs::kNothing) {
+    return kNoAdapterSite;
+  }
+  return context.adapter_sites->Add(SiteOf(blocks, options, matrix));
 }
 
 StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const StoredMatrix> blocks) {

@@ -45,6 +45,9 @@ struct LinearOptions {
 // Stacks the blocks, which have equal columns, and packs them as one matrix.
 StatusOr<LinearLayer> LoadLinear(const LoadContext& context, std::span<const StoredMatrix> blocks,
                                  const LinearOptions& options = {});
+// Registers a matrix of these blocks for adapters, which is packed: the number of its site.
+int AddAdapterSite(const LoadContext& context, std::span<const StoredMatrix> blocks,
+                   const LinearOptions& options, const PackedMatrix& matrix);
 // The biases of the blocks' rows, concatenated.
 StatusOr<OwnedTensor> LoadBias(const LoadContext& context, std::span<const StoredMatrix> blocks);
 // A vector as float32, `offset` added to each number.

@@ -2,10 +2,14 @@
 // alone, with every kind of base matrix, drafts, asynchronous steps, prefix hits and preemptions.
 // Each run draws its conditions from a seed, which is printed on failure.
 
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include "engine_core/weights/safetensors_header.h"
 #include "tests/support/dice.h"
 #include "tests/support/engine/adapted_engine.h"
 #include "tests/support/engine/engine_driver.h"
@@ -135,12 +139,12 @@ TEST_CASE("adapters: ranks that share a model have the bits of one") {
   for (const Case& c :
        {Case{"llama_plain", DType::kBf16, kTwo},
         Case{"llama_plain", DType::kF32, {.tensor = 4}},  // with copied KV heads
-        Case{"llama_plain", DType::kBf16, kTwo, "int8"}, Case{"gemma2", DType::kBf16, kTwo},
-        Case{"phi3_partial_rotary", DType::kBf16, kTwo}, Case{"mixtral", DType::kBf16, kTwo},
-        Case{"qwen3_moe", DType::kBf16, kTwo}, Case{"deepseek_v2", DType::kBf16, kTwo},
-        Case{"llama_plain", DType::kBf16, kStages}, Case{"qwen2", DType::kF32, kStages},
-        Case{"llama_plain", DType::kBf16, {.pipeline = 3}}, Case{"gemma2", DType::kBf16, kBoth},
-        Case{"mixtral", DType::kBf16, kTwo, "none", true},
+        Case{"llama_plain", DType::kBf16, kTwo, "int8"}, Case{"qwen3", DType::kBf16, kBoth},
+        Case{"gemma2", DType::kBf16, kTwo}, Case{"phi3_partial_rotary", DType::kBf16, kTwo},
+        Case{"mixtral", DType::kBf16, kTwo}, Case{"qwen3_moe", DType::kBf16, kTwo},
+        Case{"deepseek_v2", DType::kBf16, kTwo}, Case{"llama_plain", DType::kBf16, kStages},
+        Case{"qwen2", DType::kF32, kStages}, Case{"llama_plain", DType::kBf16, {.pipeline = 3}},
+        Case{"gemma2", DType::kBf16, kBoth}, Case{"mixtral", DType::kBf16, kTwo, "none", true},
         Case{"qwen3_moe", DType::kBf16, kTwo, "none", true},
         Case{"deepseek_v2", DType::kBf16, kTwo, "none", true},
         Case{"qwen3_moe", DType::kBf16, kBoth, "none", true},
@@ -171,6 +175,57 @@ TEST_CASE("adapters: ranks that share a model have the bits of one") {
       CheckSame(split.driver->transcript(sent.request.id), one.driver->transcript(sent.request.id));
     }
   }
+}
+
+std::string ReadText(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+// A model with a tied head, and the same with the embedding stored again as its head.
+void WriteUntied(const std::string& tied, const TempFolder& folder) {
+  nlohmann::json config = nlohmann::json::parse(ReadText(tied + "/config.json"));
+  REQUIRE(config["tie_word_embeddings"] == true);
+  config["tie_word_embeddings"] = false;
+  folder.Write("untied/config.json", config.dump());
+  const std::string text = ReadText(tied + "/model.safetensors");
+  const auto file = std::as_bytes(std::span(text));
+  const auto header = ParseSafetensorsHeader(file);
+  REQUIRE(header.ok());
+  nlohmann::json files;
+  for (const auto& [name, entry] : header->entries) files[name] = "model.safetensors";
+  files["lm_head.weight"] = "head.safetensors";
+  const SafetensorsEntry& entry = header->entries.at("model.embed_tokens.weight");
+  const auto bytes = header->DataOf(entry, file);
+  const std::string head(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  folder.Write("untied/model.safetensors", text);
+  folder.Write("untied/head.safetensors",
+               SafetensorsBytes({{"lm_head.weight", entry.shape, entry.dtype, head}}));
+  folder.Write("untied/model.safetensors.index.json",
+               nlohmann::json({{"weight_map", files}}).dump());
+}
+
+TEST_CASE("adapters: a tied head has a pair of its own, as one apart has") {
+  const TempFolder folder;
+  EngineDriverOptions options = Base("qwen3", DType::kBf16);
+  WriteUntied(options.model_dir, folder);
+  constexpr uint64_t kSeed = 80;
+  AdaptedEngine tied(options, kSeed);
+  options.model_dir = folder.PathOf("untied");
+  AdaptedEngine apart(options, tied);
+  Dice dice(kSeed);
+  for (const Sent& sent : DrawRequests(&dice)) {
+    CAPTURE(sent.request.id, sent.adapter);
+    for (AdaptedEngine* engine : {&tied, &apart}) {
+      engine->driver->Add(sent.request.id, sent.request.prompt, sent.request.params, 0,
+                          engine->adapters[sent.adapter]);
+      engine->driver->RunAll();
+    }
+    CheckSame(tied.driver->transcript(sent.request.id), apart.driver->transcript(sent.request.id));
+  }
+  CHECK(tied.num_modules() == apart.num_modules());
 }
 
 TEST_CASE("adapters: the same over integer matrices") {

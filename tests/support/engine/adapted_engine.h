@@ -82,6 +82,8 @@ class AdaptedEngine {
     }
   }
 
+  size_t num_modules() const { return ModulesOf(sites_).size(); }
+
  private:
   static std::string NameOf(AdapterId id) { return "adapter-" + std::to_string(id); }
   void Start(EngineDriverOptions* options) {
