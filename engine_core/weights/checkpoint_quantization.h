@@ -33,7 +33,7 @@ struct CheckpointQuantization {
   bool zeros_are_less_one = true;
   // GPTQ (desc_act): groups are not of neighbouring inputs, so each matrix has to list them.
   bool has_activation_order = false;
-  // compressed-tensors: no group of the config is symmetric, so packed integers have zeros.
+  // compressed-tensors: no group of the config is symmetric, so integers have zeros.
   bool has_zeros = false;
   // FP8 in blocks: rows and columns that share a scale.
   int64_t block_rows = 128;

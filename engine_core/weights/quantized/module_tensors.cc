@@ -42,19 +42,25 @@ Status ModuleTensors::CheckShape(std::string_view suffix, const StoredTensor& te
   return Error(suffix, "has shape " + ShapeText(tensor.shape()) + ", must be " + ShapeText(shape));
 }
 
+StatusOr<std::vector<float>> ModuleTensors::Floats(std::string_view suffix) const {
+  ASSIGN_OR_RETURN(const StoredTensor tensor, Get(suffix));
+  return FiniteFloats(suffix, tensor);
+}
+
 StatusOr<std::vector<float>> ModuleTensors::Floats(std::string_view suffix,
                                                    std::initializer_list<int64_t> shape) const {
   ASSIGN_OR_RETURN(const StoredTensor tensor, Get(suffix));
-  if (!IsFloat(tensor.dtype())) {
-    return Error(suffix, "has dtype " + tensor.dtype() + ", must be F32, F16, BF16 or F8_E4M3");
-  }
+  ASSIGN_OR_RETURN(std::vector<float> numbers, FiniteFloats(suffix, tensor));
   RETURN_IF_ERROR(CheckShape(suffix, tensor, shape));
-  return FiniteFloats(suffix, tensor);
+  return numbers;
 }
 
 // One scale that is none makes NaN of every logit, and is found in a request, not at the start.
 StatusOr<std::vector<float>> ModuleTensors::FiniteFloats(std::string_view suffix,
                                                          const StoredTensor& tensor) const {
+  if (!IsFloat(tensor.dtype())) {
+    return Error(suffix, "has dtype " + tensor.dtype() + ", must be F32, F16, BF16 or F8_E4M3");
+  }
   std::vector<float> numbers = FloatsOf(tensor);
   if (std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); })) {
     return numbers;

@@ -30,7 +30,8 @@ class ModuleTensors {
   StatusOr<StoredTensor> Get(std::string_view suffix, std::string_view dtype) const;
   StatusOr<StoredTensor> Get(std::string_view suffix, std::string_view dtype,
                              std::initializer_list<int64_t> shape) const;
-  // Finite numbers of any float type, F8_E4M3 included.
+  // Finite numbers of any float type, F8_E4M3 included, of any shape or of exactly this one.
+  StatusOr<std::vector<float>> Floats(std::string_view suffix) const;
   StatusOr<std::vector<float>> Floats(std::string_view suffix,
                                       std::initializer_list<int64_t> shape) const;
   // A tensor of one finite number, whatever its rank.

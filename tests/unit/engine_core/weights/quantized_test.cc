@@ -122,13 +122,14 @@ std::string BytesOf(const std::vector<T>& numbers) {
   return std::string(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T));
 }
 
-// A module "m" of bitsandbytes as numbers.
-std::vector<float> Bitsandbytes(Shape shape, const std::vector<TensorBytes>& tensors) {
+// A module "m" as numbers.
+std::vector<float> Decoded(const Json& config, Shape shape,
+                           const std::vector<TensorBytes>& tensors) {
   const TempFolder folder;
   WriteTensors(folder, tensors);
   const auto weights = OpenSafetensors(folder.path());
   REQUIRE(weights.ok());
-  const auto quantization = ParseQuantization({{"quant_method", "bitsandbytes"}});
+  const auto quantization = ParseQuantization(config);
   REQUIRE(quantization.ok());
   const auto matrix = LoadMatrix(**weights, *quantization,
                                  {.name = "m", .rows = shape.rows, .columns = shape.columns});
@@ -139,6 +140,10 @@ std::vector<float> Bitsandbytes(Shape shape, const std::vector<TensorBytes>& ten
     matrix->source().Read(n, 0, shape.columns, DType::kF32, numbers.data() + n * shape.columns);
   }
   return numbers;
+}
+
+std::vector<float> Bitsandbytes(Shape shape, const std::vector<TensorBytes>& tensors) {
+  return Decoded({{"quant_method", "bitsandbytes"}}, shape, tensors);
 }
 
 TensorBytes QuantState(const std::string& json) {
@@ -176,6 +181,43 @@ TEST_CASE("bitsandbytes: int8 rows by their largest number") {
   CHECK(Bitsandbytes({2, 2}, {{"m.weight", "I8", {2, 2}, BytesOf<int8_t>({127, -127, 1, 0})},
                               {"m.SCB", "F32", {2}, BytesOf<float>({254, 127})}}) ==
         std::vector<float>{254, -254, 1, 0});
+}
+
+TEST_CASE("8 bits: scales for the tensor, rows, groups of columns and blocks") {
+  const Json compressed = {{"quant_method", "compressed-tensors"}};
+  const auto read = [&](const std::vector<int64_t>& shape, const std::vector<float>& scales) {
+    return Decoded(compressed, {2, 4},
+                   {{"m.weight", "I8", {2, 4}, BytesOf<int8_t>({1, 2, 3, 4, 5, 6, 7, 8})},
+                    {"m.weight_scale", "F32", shape, BytesOf(scales)}});
+  };
+  for (const std::vector<int64_t>& one : {std::vector<int64_t>{}, {1}, {1, 1}}) {
+    CHECK(read(one, {2}) == std::vector<float>{2, 4, 6, 8, 10, 12, 14, 16});
+  }
+  for (const std::vector<int64_t>& rows : {std::vector<int64_t>{2}, {2, 1}}) {
+    CHECK(read(rows, {1, 2}) == std::vector<float>{1, 2, 3, 4, 10, 12, 14, 16});
+  }
+  CHECK(read({2, 2}, {1, 2, 4, 8}) == std::vector<float>{1, 2, 6, 8, 20, 24, 56, 64});
+  const Json blocks = {{"quant_method", "fp8"}, {"weight_block_size", {1u, 3u}}};
+  CHECK(Decoded(blocks, {2, 4},
+                {{"m.weight", "F8_E4M3", {2, 4}, std::string(8, '\x38')},
+                 {"m.weight_scale_inv", "F32", {2, 2}, BytesOf<float>({1, 2, 4, 8})}}) ==
+        std::vector<float>{1, 1, 1, 2, 4, 4, 4, 8});
+}
+
+TEST_CASE("8 bits: integers less their zeros") {
+  const Json symmetric = {{"quant_method", "compressed-tensors"}};
+  const TensorBytes weight = {"m.weight", "I8", {2, 2}, BytesOf<int8_t>({127, -128, 1, 0})};
+  const TensorBytes scales = {"m.weight_scale", "F32", {2, 1}, BytesOf<float>({1, 2})};
+  const TensorBytes zeros = {"m.weight_zero_point", "I8", {2, 1}, BytesOf<int8_t>({-128, 3})};
+  CHECK(Decoded(symmetric, {2, 2}, {weight, scales, zeros}) == std::vector<float>{255, 0, -4, -6});
+  CHECK(DecodeRefusal(symmetric, {2, 2}, {weight, scales}).empty());
+  CHECK_THAT(DecodeRefusal(symmetric, {2, 2},
+                           {weight, scales, {"m.weight_zero_point", "I8", {1}, Zeros(1)}}),
+             Contains("m.weight_zero_point has shape [1], its scales have [2, 1]"));
+  const Json asymmetric = {{"quant_method", "compressed-tensors"},
+                           {"config_groups", {{"g", {{"weights", {{"symmetric", false}}}}}}}};
+  CHECK_THAT(DecodeRefusal(asymmetric, {2, 2}, {weight, scales}),
+             Contains("m.weight_zero_point is missing"));
 }
 
 TEST_CASE("quantized matrices: what does not fit is refused by name") {
@@ -266,7 +308,8 @@ TEST_CASE("quantized matrices: what does not fit is refused by name") {
     CHECK_THAT(DecodeRefusal(fp8, shape, {numbers}), Contains("m.weight_scale"));
     CHECK_THAT(DecodeRefusal(fp8, {8, 16}, {numbers}), Contains("m.weight has shape [8, 32]"));
     CHECK_THAT(DecodeRefusal(fp8, shape, {numbers, {"m.weight_scale", "F32", {7}, Zeros(28)}}),
-               Contains("m.weight_scale has shape [7], must be [1, 1]"));
+               Contains("m.weight_scale has shape [7], must be one number, one or more for each "
+                        "of the 8 rows, or [1, 1] for blocks of 128 x 128"));
     CHECK_THAT(DecodeRefusal(fp8, shape,
                              {{"m.weight", "I8", {8, 32}, Zeros(256)},
                               {"m.weight_scale", "F32", {1}, Zeros(4)}}),
