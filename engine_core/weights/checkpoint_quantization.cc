@@ -94,13 +94,17 @@ Status ParseFp8(const Json& config, CheckpointQuantization* result) {
 
 // Keys that change what the stored numbers mean, in a way that is not read.
 Status RefuseTransforms(const Json& config) {
-  for (const char* key : {"sparsity_config", "transform_config"}) {
-    const Json* value = Find(config, key);
-    if (value != nullptr && !value->empty()) {
-      return UnimplementedError(std::string(key) + " is not supported");
-    }
+  const Json* const transform = Find(config, "transform_config");
+  if (transform != nullptr && !transform->empty()) {
+    return UnimplementedError("transform_config is not supported");
   }
-  return OkStatus();
+  const Json* const sparsity = Find(config, "sparsity_config");
+  if (sparsity == nullptr || sparsity->empty()) return OkStatus();
+  // Many files count their zeros there without leaving any out: "dense".
+  ASSIGN_OR_RETURN(const std::string format,
+                   sparsity->is_object() ? ReadWord(*sparsity, "format") : std::string());
+  if (format == "dense") return OkStatus();
+  return Unsupported("sparsity_config of format " + (format.empty() ? "(none)" : format), "dense");
 }
 
 Status CheckCompressedFormat(const Json& config) {
@@ -143,14 +147,27 @@ Status ParseModelOpt(const Json& config, CheckpointQuantization* result) {
   const Json* nested = Find(config, "quantization");
   const Json& keys = nested != nullptr && nested->is_object() ? *nested : config;
   ASSIGN_OR_RETURN(const std::string algorithm, ReadWord(keys, "quant_algo"));
-  static const std::vector<std::string> kAlgorithms = {"fp8", "nvfp4", "w4a16_nvfp4"};
-  if (std::count(kAlgorithms.begin(), kAlgorithms.end(), algorithm) == 0) {
-    return Unsupported("quant_algo " + (algorithm.empty() ? "(none)" : algorithm),
-                       "FP8, NVFP4, W4A16_NVFP4");
+  struct Algorithm {
+    std::string_view name;
+    bool is_weight_only;
+    double bits;
+  };
+  // FP8_PB_WO has blocks of 128 x 128, as a CheckpointQuantization has them.
+  constexpr Algorithm kAlgorithms[] = {{"FP8", false, 8},
+                                       {"FP8_PER_CHANNEL_PER_TOKEN", false, 8},
+                                       {"FP8_PB_WO", true, 8},
+                                       {"NVFP4", false, 6},
+                                       {"W4A16_NVFP4", true, 6}};
+  std::string supported;
+  for (const Algorithm& row : kAlgorithms) {
+    if (ToLower(row.name) == algorithm) {
+      result->has_quantized_activations = !row.is_weight_only;
+      result->layer_bits = row.bits;
+      return OkStatus();
+    }
+    supported += (supported.empty() ? "" : ", ") + std::string(row.name);
   }
-  result->has_quantized_activations = algorithm != "w4a16_nvfp4";
-  result->layer_bits = algorithm == "fp8" ? 8 : 6;
-  return OkStatus();
+  return Unsupported("quant_algo " + (algorithm.empty() ? "(none)" : algorithm), supported);
 }
 
 // gpt-oss's: the experts alone, which are nearly all of the model.

@@ -81,6 +81,17 @@ TEST_CASE("quantization_config: methods by their names, others are refused with 
              Contains("format marlin-24"));
   CHECK_THAT(RefusalOf({{"quant_method", "compressed-tensors"}, {"sparsity_config", {{"a", 1}}}}),
              Contains("sparsity_config"));
+  for (const char* key : {"sparsity_config", "transform_config"}) {
+    CHECK(RefusalOf({{"quant_method", "compressed-tensors"}, {key, Json::object()}}).empty());
+  }
+  CHECK(RefusalOf({{"quant_method", "compressed-tensors"},
+                   {"sparsity_config", {{"format", "dense"}, {"global_sparsity", 0.13}}}})
+            .empty());
+  CHECK_THAT(RefusalOf({{"quant_method", "compressed-tensors"},
+                        {"sparsity_config", {{"format", "sparse-24-bitmask"}}}}),
+             Contains("sparsity_config of format sparse-24-bitmask is not supported"));
+  CHECK_THAT(RefusalOf({{"quant_method", "compressed-tensors"}, {"transform_config", {{"a", 1}}}}),
+             Contains("transform_config"));
   CHECK_THAT(RefusalOf({{"quant_method", "compressed-tensors"}, {"config_groups", {{"g", 1}}}}),
              Contains("config_groups: g: must be an object"));
   for (const Json& block :
@@ -90,6 +101,12 @@ TEST_CASE("quantization_config: methods by their names, others are refused with 
   }
   CHECK_THAT(RefusalOf({{"quant_method", "modelopt"}, {"quant_algo", "W4A8_AWQ"}}),
              Contains("quant_algo w4a8_awq"));
+  for (const char* algorithm : {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4"}) {
+    const auto parsed =
+        ParseQuantization({{"quant_method", "modelopt"}, {"quant_algo", algorithm}});
+    REQUIRE(parsed.ok());
+    CHECK(parsed->has_quantized_activations == (std::string(algorithm) != "FP8_PB_WO"));
+  }
 }
 
 TEST_CASE("quantization_config: blocks of weights say nothing about activations") {
@@ -202,6 +219,9 @@ TEST_CASE("8 bits: scales for the tensor, rows, groups of columns and blocks") {
                 {{"m.weight", "F8_E4M3", {2, 4}, std::string(8, '\x38')},
                  {"m.weight_scale_inv", "F32", {2, 2}, BytesOf<float>({1, 2, 4, 8})}}) ==
         std::vector<float>{1, 1, 1, 2, 4, 4, 4, 8});
+  CHECK(Decoded({{"quant_algo", "FP8_PB_WO"}}, {2, 130},
+                {{"m.weight", "F8_E4M3", {2, 130}, std::string(260, '\x38')},
+                 {"m.weight_scale", "F32", {1, 1, 2, 1}, BytesOf<float>({1, 2})}})[129] == 2);
 }
 
 TEST_CASE("8 bits: integers less their zeros") {
