@@ -1,10 +1,12 @@
-// bitsandbytes. 4 bits: weight U8 holds two codes in a byte, the first in the upper half, of the
-// whole matrix row after row; weight.quant_map has the numbers that codes stand for (nf4 or fp4),
-// weight.absmax the scale of each run of blocksize numbers, or codes of these scales ("nested").
-// 8 bits: weight I8 [N, K], SCB [N], the largest number of each row.
+// bitsandbytes. 4 bits: weight holds two codes in a byte, the first in the upper half, of the
+// whole matrix row after row (U8, or the bytes of another type, bnb_4bit_quant_storage);
+// weight.quant_map has the numbers that codes stand for (nf4 or fp4), weight.absmax the scale of
+// each run of blocksize numbers, or codes of these scales ("nested"). 8 bits: weight I8 [N, K], SCB
+// [N], the largest number of each row, weight_format U8 [], 0.
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "engine_core/weights/json_fields.h"
 #include "engine_core/weights/json_file.h"
@@ -17,7 +19,7 @@ using Json = nlohmann::json;
 
 constexpr std::string_view kCodes = ".weight", kScales = ".weight.absmax",
                            kMap = ".weight.quant_map", kRowScales = ".SCB",
-                           kNestedScales = ".weight.nested_absmax",
+                           kOrder = ".weight_format", kNestedScales = ".weight.nested_absmax",
                            kNestedMap = ".weight.nested_quant_map";
 constexpr int64_t kMaxBlock = 1 << 20;
 
@@ -75,7 +77,12 @@ StatusOr<std::vector<float>> ReadScales(const ModuleTensors& tensors, const Quan
 StatusOr<DecodedMatrix> DecodeBitsandbytes4(const ModuleTensors& tensors, MatrixShape shape,
                                             const CheckpointQuantization& /*quantization*/) {
   const int64_t count = shape.rows * shape.columns;
-  ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(kCodes, "U8", {NumBlocks(count, 2), 1}));
+  ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(kCodes));
+  if (std::cmp_not_equal(stored.bytes().size(), NumBlocks(count, 2))) {
+    return tensors.Error(kCodes, "has " + std::to_string(stored.bytes().size()) +
+                                     " bytes of codes, must have " +
+                                     std::to_string(NumBlocks(count, 2)));
+  }
   ASSIGN_OR_RETURN(const QuantState state, ReadQuantState(tensors));
   ASSIGN_OR_RETURN(const std::vector<float> map, tensors.Floats(kMap, {16}));
   ASSIGN_OR_RETURN(const std::vector<float> scales,
@@ -106,6 +113,12 @@ StatusOr<DecodedMatrix> DecodeBitsandbytes4(const ModuleTensors& tensors, Matrix
 
 StatusOr<DecodedMatrix> DecodeBitsandbytes8(const ModuleTensors& tensors, MatrixShape shape,
                                             const CheckpointQuantization& /*quantization*/) {
+  if (tensors.Has(kOrder)) {
+    ASSIGN_OR_RETURN(const StoredTensor order, tensors.Get(kOrder, "U8"));
+    if (order.num_elements() != 1 || order.bytes()[0] != std::byte{0}) {
+      return tensors.Error(kOrder, "must be 0: rows one after another");
+    }
+  }
   ASSIGN_OR_RETURN(const StoredTensor stored,
                    tensors.Get(kCodes, "I8", {shape.rows, shape.columns}));
   DecodedMatrix codes(DType::kI8, shape.rows, shape.columns);

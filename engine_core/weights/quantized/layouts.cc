@@ -15,6 +15,7 @@ struct Layout {
 constexpr Layout kLayouts[] = {
     {".qweight", "I32", QuantizationMethod::kGptq, DecodeGptq},
     {".qweight", "I32", QuantizationMethod::kAwq, DecodeAwq},
+    {".weight.quant_map", "F32", QuantizationMethod::kBitsandbytes, DecodeBitsandbytes4},
     {".weight", "U8", QuantizationMethod::kBitsandbytes, DecodeBitsandbytes4},
     {".weight", "I8", QuantizationMethod::kBitsandbytes, DecodeBitsandbytes8},
     {".weight_packed", "I32", QuantizationMethod::kCompressedTensors, DecodePackedIntegers},

@@ -182,6 +182,11 @@ TEST_CASE("bitsandbytes: 4-bit codes with scales, which may be codes themselves"
   plain.push_back(QuantState(R"({"blocksize": 4, "quant_type": "nf4"})"));
   CHECK(Bitsandbytes({2, 3}, plain) == std::vector<float>{2, 4, 6, 8, 2.5f, 3});
 
+  // The same bytes in another type.
+  plain[0] = {"m.weight", "F16", {2, 1}, std::string("\x12\x34\x56\x78", 4)};
+  plain[2] = {"m.weight.absmax", "F32", {2}, BytesOf<float>({2, 0.5f})};
+  CHECK(Bitsandbytes({2, 4}, plain) == std::vector<float>{2, 4, 6, 8, 2.5f, 3, 3.5f, 4});
+
   std::vector<TensorBytes> nested = Codes4();
   std::vector<float> nested_map(256, 0);
   nested_map[7] = 0.5f;
@@ -198,6 +203,14 @@ TEST_CASE("bitsandbytes: int8 rows by their largest number") {
   CHECK(Bitsandbytes({2, 2}, {{"m.weight", "I8", {2, 2}, BytesOf<int8_t>({127, -127, 1, 0})},
                               {"m.SCB", "F32", {2}, BytesOf<float>({254, 127})}}) ==
         std::vector<float>{254, -254, 1, 0});
+  const auto in_order = [](char order) {
+    return DecodeRefusal({{"quant_method", "bitsandbytes"}}, {2, 2},
+                         {{"m.weight", "I8", {2, 2}, Zeros(4)},
+                          {"m.SCB", "F32", {2}, Zeros(8)},
+                          {"m.weight_format", "U8", {}, std::string(1, order)}});
+  };
+  CHECK(in_order(0).empty());
+  CHECK_THAT(in_order(1), Contains("m.weight_format must be 0"));
 }
 
 TEST_CASE("8 bits: scales for the tensor, rows, groups of columns and blocks") {
@@ -285,7 +298,7 @@ TEST_CASE("quantized matrices: what does not fit is refused by name") {
       for (const TensorBytes& tensor : Codes4()) more.push_back(tensor);
       return DecodeRefusal(config, of, more);
     };
-    CHECK_THAT(refusal({2, 5}, {}), Contains("m.weight has shape [3, 1], must be [5, 1]"));
+    CHECK_THAT(refusal({2, 5}, {}), Contains("m.weight has 3 bytes of codes, must have 5"));
     CHECK_THAT(refusal({2, 3}, {absmax}), Contains("quant_state.bitsandbytes__nf4"));
     CHECK_THAT(refusal({2, 3}, {absmax, QuantState("{")}), Contains("not a JSON object"));
     CHECK_THAT(refusal({2, 3}, {absmax, QuantState(R"({"blocksize": 0})")}),
