@@ -331,7 +331,7 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   KvCacheConfig& cache = setup->engine.kv_cache;
   // States of cached tokens are not computed, so only the last one can be pooled without them.
   const std::optional<PoolerConfig>& pooling = setup->runner.limits.pooling;
-  const bool needs_all_states = pooling && pooling->type != PoolingType::kLast;
+  const bool needs_all_states = pooling && pooling->needs_all_states();
   cache.enable_prefix_caching = config.enable_prefix_caching && !needs_all_states;
   cache.watermark = config.watermark;
   cache.residency_sample = config.kv_cache_metrics ? config.kv_cache_metrics_sample : 0;

@@ -33,7 +33,7 @@ std::vector<Flag> FrontendFlags(FrontendConfig& c) {
       {"hf-overrides", &c.hf_overrides, "JSON object whose keys replace those of config.json, in objects below them too"},
       {"runner", &c.pooling.runner, "generate: text; pooling: vectors or scores of texts; auto: pooling if the model's files are an embedder's or a classifier's", {.choices = {"auto", "generate", "pooling"}}},
       {"convert", &c.pooling.convert, "Makes an embedder (of the last token's state) or a classifier of a model that generates, with --runner pooling; none forbids it", {.choices = {"auto", "none", "embed", "classify"}}},
-      {"pooler-config", &c.pooling.pooler_config, "JSON object in place of what the model's files say: pooling_type (LAST, CLS or MEAN) and use_activation (false: no length of 1, no probabilities)"},
+      {"pooler-config", &c.pooling.pooler_config, "JSON object in place of what the model's files say: pooling_type (LAST, CLS or MEAN), task (token_embed or token_classify: a row for each token) and use_activation (false: no length of 1, no probabilities)"},
       {"chat-template-content-format", &c.input.content_format, "Form in which templates get a message's content: string, openai (a list of parts), or auto: what the template reads", {.choices = {"auto", "string", "openai"}}},
       {"reasoning-effort-map", &c.reasoning_effort_map, "JSON object: what reasoning_effort of a request becomes for the chat template, e.g. {\"max\": \"high\"}"},
       {"exclude-tools-when-tool-choice-none", &c.input.exclude_tools_when_tool_choice_none, "Do not show tools to the template when tool_choice is none"},

@@ -239,6 +239,21 @@ Status ReadMatryoshka(const Json& json, PoolerConfig* config) {
 
 // ---- the flags ----
 
+// The model's own task, or the same for each token.
+Status SetTask(const Json& value, PoolerConfig* config) {
+  const PoolingTask own = config->task;
+  const PoolingTask token_wise =
+      MakesVectors(own) ? PoolingTask::kTokenEmbed : PoolingTask::kTokenClassify;
+  for (const PoolingTask task : {own, token_wise}) {
+    if (value != std::string(TaskName(task))) continue;
+    config->task = task;
+    return OkStatus();
+  }
+  return InvalidArgumentError("--pooler-config: task: " + value.dump() + " is not one of " +
+                              std::string(TaskName(own)) + " and " +
+                              std::string(TaskName(token_wise)) + ", which this model has");
+}
+
 Status ApplyFlag(const std::string& text, PoolerConfig* config) {
   if (text.empty()) return OkStatus();
   ASSIGN_OR_RETURN(const Json json, ParseModelJson("--pooler-config", text));
@@ -249,15 +264,16 @@ Status ApplyFlag(const std::string& text, PoolerConfig* config) {
       if (!value.is_string()) return Wrong("--pooler-config", key.c_str(), "a text");
       ASSIGN_OR_RETURN(config->type, TypeByName("--pooler-config", value.get<std::string>()));
     } else if (key == "use_activation" && value.is_boolean()) {
-      if (config->task == PoolingTask::kEmbed) config->normalize = value.get<bool>();
-      if (config->task == PoolingTask::kClassify && value == false) {
+      if (MakesVectors(config->task)) {
+        config->normalize = value.get<bool>();
+      } else if (value == false) {
         config->activation = ScoreActivation::kNone;
       }
-    } else if (key == "task" && value == std::string(TaskName(config->task))) {
-      continue;
-    } else {
+    } else if (key == "task") {
+      RETURN_IF_ERROR(SetTask(value, config));
+    } else if (key != "tok_pooling_type" || value != "ALL") {
       return InvalidArgumentError("--pooler-config: " + key + ": " + value.dump() +
-                                  " is not built; pooling_type and use_activation are");
+                                  " is not built; pooling_type, task and use_activation are");
     }
   }
   return OkStatus();
@@ -298,8 +314,17 @@ StatusOr<Kind> ChooseKind(const std::string& architecture, bool has_modules,
 
 }  // namespace
 
+bool MakesVectors(PoolingTask task) {
+  return task == PoolingTask::kEmbed || task == PoolingTask::kTokenEmbed;
+}
+
+bool IsTokenWise(PoolingTask task) {
+  return task == PoolingTask::kTokenEmbed || task == PoolingTask::kTokenClassify;
+}
+
 std::string_view TaskName(PoolingTask task) {
-  return task == PoolingTask::kEmbed ? "embed" : "classify";
+  constexpr std::string_view kNames[] = {"embed", "classify", "token_embed", "token_classify"};
+  return kNames[static_cast<size_t>(task)];
 }
 
 StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,

@@ -17,8 +17,11 @@
 
 namespace tandem {
 
-// What a request of the model results in.
-enum class PoolingTask { kEmbed, kClassify };
+// What a request of the model results in: one vector or one row of scores, or those of each token.
+enum class PoolingTask { kEmbed, kClassify, kTokenEmbed, kTokenClassify };
+
+bool MakesVectors(PoolingTask task);  // else scores
+bool IsTokenWise(PoolingTask task);
 
 // Which hidden states become one: the last token's, the first one's, or the mean of all.
 enum class PoolingType { kLast, kCls, kMean };
@@ -56,6 +59,13 @@ struct PoolerConfig {
   std::vector<std::string> classifier_from_token;
   // Keys that would change vectors and have no effect: a line for each, for the log at start.
   std::vector<std::string> ignored;
+
+  // Results are of more tokens than the last one, so all of a prompt's are computed.
+  bool needs_all_states() const { return type != PoolingType::kLast || IsTokenWise(task); }
+  // Of a result or of its rows; 0: not known.
+  int64_t num_columns() const {
+    return MakesVectors(task) ? embedding_size : static_cast<int64_t>(labels.size());
+  }
 };
 
 // The flags that decide.
@@ -70,7 +80,7 @@ StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,
                                                        const PoolingFlags& flags,
                                                        std::string_view hf_overrides = {});
 
-// "embed" and "classify", as on the wire.
+// "embed", "token_classify", as on the wire.
 std::string_view TaskName(PoolingTask task);
 
 }  // namespace tandem

@@ -17,7 +17,6 @@ constexpr std::string_view kNoModelCode = "code that comes with a model is never
 constexpr std::string_view kNoVideo = "video and audio are not served";
 constexpr std::string_view kOwnImages = "images are prepared on CPUs by tandem-media, and kept in the frontend's memory";
 constexpr std::string_view kOwnTower = "the tower of images is computed as the model is, at once with its steps";
-constexpr std::string_view kNoPooling = "token-wise vectors and classes of adapters are not built";
 constexpr std::string_view kFloatStates = "states are float32";
 constexpr std::string_view kBlockStates = "each block has a state for each recurrent layer, that at its end; --block-size is its length";
 constexpr std::string_view kNoCompiler = "kernels are compiled with the program, not when it starts";
@@ -103,7 +102,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"enable-ep-weight-filter", kSwitch, "*", kOneDevice},
       {"enable-eplb", kSwitch, "false", kOneDevice},
       {"enable-fault-tolerance", kSwitch, "*", "requests survive their engine without it; see --max-engine-restarts-per-request"},
-      {"enable-flash-late-interaction", kSwitch, "*", kNoPooling},
+      {"enable-flash-late-interaction", kSwitch, "*", "rows of tokens are compared in the frontend"},
       {"enable-flashinfer-autotune", kSwitch, "*", kNoCompiler},
       {"enable-hc-sp", kSwitch, "false", kOneDevice},
       {"enable-layerwise-nvtx-tracing", kSwitch, "false", "Nsight shows the kernels by their names"},
@@ -157,7 +156,7 @@ const std::vector<VllmFlag>& VllmFlags() {
       {"mamba-ssu-algorithm", kValue, "auto", kOwnKernels},
       {"master-addr", kValue, "*", kOneDevice},
       {"master-port", kValue, "*", kOneDevice},
-      {"max-lora-cls-labels", kValue, "*", kNoPooling},
+      {"max-lora-cls-labels", kValue, "*", "classes of adapters are not built"},
       {"max-parallel-loading-workers", kValue, "*", kOwnLoader},
       {"middleware", kValue, "", "there is no Python that could import it; put a reverse proxy before the server"},
       {"mm-device-do-normalize", kSwitch, "*", kOwnImages},

@@ -26,12 +26,13 @@ StatusOr<std::unique_ptr<Pooler>> Pooler::Create(Backend* backend, const PoolerC
 
 void Pooler::Admit(RequestSlot slot, const wire::PoolingParams& params) {
   Row& row = rows_[static_cast<size_t>(Index(slot))];
-  const bool is_score = config_.task == PoolingTask::kClassify;
+  const bool is_score = !MakesVectors(config_.task);
   row.use_activation = params.use_activation.value_or(is_score || config_.normalize);
   row.dimensions = params.dimensions.value_or(0);
   const auto second_begin = wire::SecondBegin(params);
   row.second_begin = second_begin.ok() ? second_begin->value_or(INT64_MAX) : INT64_MAX;
   row.sum.assign(static_cast<size_t>(hidden_size_), 0);
+  row.token_rows.clear();
 }
 
 Tensor Pooler::TokenTypes(const StepLayout& layout) {
@@ -66,40 +67,70 @@ void Pooler::Run(const StepLayout& layout, Model* model, ModelOutput* result) {
   }
 }
 
+void Pooler::ReadState(int64_t token_row, std::vector<float>* state) const {
+  state->resize(static_cast<size_t>(hidden_size_));
+  ConvertTensor(Tensor(state->data(), DType::kF32, {1, hidden_size_}),
+                states_.view().Rows(token_row, 1));
+}
+
 void Pooler::Add(int64_t token_row, Row* row) const {
   thread_local std::vector<float> state;
-  state.resize(static_cast<size_t>(hidden_size_));
-  ConvertTensor(Tensor(state.data(), DType::kF32, {1, hidden_size_}),
-                states_.view().Rows(token_row, 1));
+  ReadState(token_row, &state);
   for (size_t i = 0; i < state.size(); ++i) row->sum[i] += static_cast<double>(state[i]);
+}
+
+void Pooler::AddTokenRows(int64_t begin, int64_t end, Row* row) const {
+  std::vector<float> values;
+  for (int64_t t = begin; t < end; ++t) {
+    ReadState(t, &values);
+    values = head_.Apply(std::move(values), row->dimensions, row->use_activation);
+    row->token_rows.insert(row->token_rows.end(), values.begin(), values.end());
+  }
+}
+
+std::vector<float> Pooler::PooledSum(int64_t num_tokens, const Row& row) const {
+  const double divisor = config_.type != PoolingType::kMean ? 1.0 : static_cast<double>(num_tokens);
+  std::vector<float> pooled(row.sum.size());
+  for (size_t i = 0; i < pooled.size(); ++i) pooled[i] = static_cast<float>(row.sum[i] / divisor);
+  return pooled;
+}
+
+void Pooler::AddPooledTokens(const ScheduledRequest& request, int64_t begin, int64_t end,
+                             Row* row) const {
+  switch (config_.type) {
+    case PoolingType::kCls:
+      if (request.num_computed_tokens == 0) Add(begin, row);
+      break;
+    case PoolingType::kLast:
+      if (request.needs_sample) Add(end - 1, row);
+      break;
+    case PoolingType::kMean:
+      for (int64_t t = begin; t < end; ++t) Add(t, row);
+      break;
+  }
 }
 
 void Pooler::Take(const StepLayout& layout, size_t request_idx, RequestResult* result) {
   const ScheduledRequest& request = layout.requests[request_idx];
   Row& row = rows_[static_cast<size_t>(Index(request.slot))];
   const int64_t begin = layout.query_start[request_idx], end = layout.query_start[request_idx + 1];
-  switch (config_.type) {
-    case PoolingType::kCls:
-      if (request.num_computed_tokens == 0) Add(begin, &row);
-      break;
-    case PoolingType::kLast:
-      if (request.needs_sample) Add(end - 1, &row);
-      break;
-    case PoolingType::kMean:
-      for (int64_t t = begin; t < end; ++t) Add(t, &row);
-      break;
+  const bool is_token_wise = IsTokenWise(config_.task);
+  if (is_token_wise) {
+    AddTokenRows(begin, end, &row);
+  } else {
+    AddPooledTokens(request, begin, end, &row);
   }
   if (!request.needs_sample) return;
-  const double num_tokens = config_.type != PoolingType::kMean
-                                ? 1.0
-                                : static_cast<double>(layout.context_len[request_idx]);
-  std::vector<float> pooled(row.sum.size());
-  for (size_t i = 0; i < pooled.size(); ++i) {
-    pooled[i] = static_cast<float>(row.sum[i] / num_tokens);
-  }
+  const int64_t num_tokens = layout.context_len[request_idx];
   PooledStates& states = result->pooled.emplace();
-  states.values = head_.Apply(std::move(pooled), row.dimensions, row.use_activation);
-  states.num_columns = static_cast<int64_t>(states.values.size());
+  if (is_token_wise) {
+    states.num_rows = num_tokens;
+    states.values = std::move(row.token_rows);
+    states.num_columns = static_cast<int64_t>(states.values.size()) / num_tokens;
+  } else {
+    states.values = head_.Apply(PooledSum(num_tokens, row), row.dimensions, row.use_activation);
+    states.num_columns = static_cast<int64_t>(states.values.size());
+  }
   const auto num_nans = std::count_if(states.values.begin(), states.values.end(),
                                       [](float value) { return !std::isfinite(value); });
   if (num_nans == 0) return;

@@ -3,7 +3,8 @@
 // Turns the hidden states of a step into the results of the requests that are pooled: what
 // StepSampler is for requests that generate. Pooling, the dense layers after it and the length are
 // computed in float32 (sums over tokens in float64), token after token, so the bits of a result
-// depend neither on the batch nor on how the prompt was cut.
+// depend neither on the batch nor on how the prompt was cut. Of a token-wise task each token is
+// pooled alone, and the result has a row for each.
 // Thread: engine loop; requests are computed on the backend's threads. Owns: the states of a step,
 // and what each request has of the chunks before. Only where memory is the host's.
 // Failure: memory and weights, in Create. States that are no numbers end their request.
@@ -41,11 +42,18 @@ class Pooler {
     int64_t dimensions = 0;            // 0: all
     int64_t second_begin = INT64_MAX;  // the first token of the second of two texts
     std::vector<double> sum;           // of the tokens so far; CLS: of the first
+    std::vector<float> token_rows;     // of the tokens so far, with a token-wise task
   };
 
   Pooler(Backend* backend, const PoolerConfig& config, PoolerHead head, int64_t hidden_size)
       : backend_(backend), config_(config), head_(std::move(head)), hidden_size_(hidden_size) {}
+  // In float32.
+  void ReadState(int64_t token_row, std::vector<float>* state) const;
   void Add(int64_t token_row, Row* row) const;
+  // Adds what the kind of pooling takes of a request's tokens.
+  void AddPooledTokens(const ScheduledRequest& request, int64_t begin, int64_t end, Row* row) const;
+  void AddTokenRows(int64_t begin, int64_t end, Row* row) const;
+  std::vector<float> PooledSum(int64_t num_tokens, const Row& row) const;
   // Takes in a request's tokens of the step; the last ones complete its result.
   void Take(const StepLayout& layout, size_t request_idx, RequestResult* result);
 

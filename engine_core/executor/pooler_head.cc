@@ -91,7 +91,7 @@ StatusOr<PoolerHead> PoolerHead::Load(const std::string& model, const ModelConfi
     head.layers_.push_back(std::move(layer));
     size = dense.out_features;
   }
-  if (config.task == PoolingTask::kClassify) {
+  if (!MakesVectors(config.task)) {
     RETURN_IF_ERROR(head.LoadClassifier(model, model_config, config, weights));
   }
   return head;
@@ -175,10 +175,10 @@ std::vector<float> PoolerHead::Apply(std::vector<float> pooled, int64_t dimensio
     pooled.resize(static_cast<size_t>(dimensions));
   }
   if (!use_activation) return pooled;
-  if (task_ == PoolingTask::kClassify) {
-    Activate(activation_, &pooled);
-  } else {
+  if (MakesVectors(task_)) {
     Normalize(&pooled);
+  } else {
+    Activate(activation_, &pooled);
   }
   return pooled;
 }

@@ -23,8 +23,8 @@ class PoolerHead {
   static StatusOr<PoolerHead> Load(const std::string& model, const ModelConfig& model_config,
                                    const PoolerConfig& config, Weights* weights);
 
-  // The result of one text. dimensions: the first ones alone; 0: all. use_activation: length 1, or
-  // probabilities.
+  // The result of one text, or of one of its tokens. dimensions: the first ones alone; 0: all.
+  // use_activation: length 1, or probabilities.
   std::vector<float> Apply(std::vector<float> pooled, int64_t dimensions,
                            bool use_activation) const;
 

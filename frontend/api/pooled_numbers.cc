@@ -59,8 +59,8 @@ StatusOr<PooledNumbers> ReadPooled(const wire::RawValue& raw) {
   numbers.is_matrix = shape.size() == 2;
   numbers.num_columns = shape.empty() ? 1 : static_cast<size_t>(shape.back());
   const size_t num_rows = numbers.is_matrix ? static_cast<size_t>(shape[0]) : 1;
-  if (shape.size() > 2 || num_rows * numbers.num_columns != count ||
-      count * width != tensor->data.size()) {
+  if (shape.size() > 2 || (numbers.is_matrix && numbers.num_columns == 0) ||
+      num_rows * numbers.num_columns != count || count * width != tensor->data.size()) {
     return InternalError("the engine pooled to a tensor of an unexpected shape");
   }
   numbers.values.resize(count);

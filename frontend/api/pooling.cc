@@ -72,6 +72,11 @@ class EmbeddingBody final : public PooledWriter {
     return BytesOf(numbers, shape_.type, shape_.big_endian);
   }
 
+  static Json ShapeOf(const PooledNumbers& numbers) {
+    if (!numbers.is_matrix) return Json::array({numbers.values.size()});
+    return Json::array({numbers.values.size() / numbers.num_columns, numbers.num_columns});
+  }
+
   // All vectors one after another; where each is stands in a header.
   void WriteBytes(const Usage& usage) {
     Json items = Json::array();
@@ -83,7 +88,7 @@ class EmbeddingBody final : public PooledWriter {
                        {"endianness", shape_.big_endian ? "big" : "little"},
                        {"start", start},
                        {"end", out_->size()},
-                       {"shape", Json::array({results_[i].values.size()})}});
+                       {"shape", ShapeOf(results_[i])}});
     }
     if (shape_.encoding == EmbeddingEncoding::kBytesOnly) return;
     metadata_ = DumpJson({{"id", input_.head.id},
@@ -128,23 +133,30 @@ class EmbeddingCall final : public GenerationCall {
  private:
   Status CheckTask() const {
     const PoolingTask own = input_processor_.config().pooling->task;
-    if (!any_task_) {
-      return own == PoolingTask::kEmbed
-                 ? OkStatus()
-                 : UnimplementedError("The model does not support Embeddings API");
-    }
+    if (!any_task_) return CheckEmbeds(own);
     if (request_.dimensions) {
       return InvalidArgumentError("dimensions is currently not supported").WithParam("dimensions");
     }
     const std::string task = request_.task.value_or(std::string(TaskName(own)));
     if (task == TaskName(own)) return OkStatus();
     std::string why = "the task " + task + " is not supported by this model, whose task is " +
-                      std::string(TaskName(own));
+                      std::string(TaskName(own)) +
+                      ". Try switching the model's pooling_task via --pooler-config.task " + task +
+                      ".";
     if (task == "score") why = "`score` task was removed; use `classify` instead.";
     if (task == "encode") {
       why = "`encode` task was removed; use `token_embed` or `token_classify` instead.";
     }
     return InvalidArgumentError(why).WithParam("task");
+  }
+
+  Status CheckEmbeds(PoolingTask own) const {
+    if (!MakesVectors(own)) return UnimplementedError("The model does not support Embeddings API");
+    if (!IsTokenWise(own) || request_.encoding == EmbeddingEncoding::kFloat) return OkStatus();
+    return InvalidArgumentError(
+               "encoding_format must be float where each token has an embedding; /pooling has the "
+               "others, too")
+        .WithParam("encoding_format");
   }
 
   const InputProcessor& input_processor_;
@@ -357,7 +369,8 @@ std::unique_ptr<GenerationCall> MakeClassification(const ApiContext& context) {
 
 std::unique_ptr<GenerationCall> MakePoolingByTask(const ApiContext& context) {
   const PoolingTask task = context.input_processor->config().pooling->task;
-  return task == PoolingTask::kEmbed ? MakeEmbedding(context) : MakeClassification(context);
+  if (MakesVectors(task)) return MakeEmbedding(context);
+  return IsTokenWise(task) ? MakePooling(context) : MakeClassification(context);
 }
 
 std::unique_ptr<GenerationCall> MakeCohereEmbedding(const ApiContext& context) {

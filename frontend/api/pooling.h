@@ -14,7 +14,7 @@ std::unique_ptr<GenerationCall> MakeEmbedding(const ApiContext& context);       
 std::unique_ptr<GenerationCall> MakeCohereEmbedding(const ApiContext& context);  // /v2/embed
 std::unique_ptr<GenerationCall> MakePooling(const ApiContext& context);          // /pooling
 std::unique_ptr<GenerationCall> MakeClassification(const ApiContext& context);   // /classify
-// /v1/embeddings or /classify, whichever the model's task is.
+// /v1/embeddings, /classify or /pooling, by the model's task.
 std::unique_ptr<GenerationCall> MakePoolingByTask(const ApiContext& context);
 std::unique_ptr<GenerationCall> MakeScore(const ApiContext& context);   // /score
 std::unique_ptr<GenerationCall> MakeRerank(const ApiContext& context);  // /rerank

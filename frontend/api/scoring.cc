@@ -1,8 +1,9 @@
-// /score and /rerank: how well a document answers a query, by a cross-encoder of one label, or as
-// the cosine of two embeddings.
+// /score and /rerank: how well a document answers a query, by a cross-encoder of one label, as the
+// cosine of two embeddings, or by those of their tokens.
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <string>
@@ -17,7 +18,7 @@ namespace {
 
 // What of the request the response depends on.
 struct ScoreShape {
-  bool is_cosine = false;  // the results are embeddings, the queries first
+  bool has_embeddings = false;  // the results are those of the texts, the queries first
   size_t num_queries = 1;
   size_t num_documents = 0;
   size_t top_n = 0;                    // of /rerank; 0: all
@@ -34,6 +35,35 @@ double Cosine(const std::vector<float>& a, const std::vector<float>& b) {
   return ab / std::max(std::sqrt(aa) * std::sqrt(bb), 1e-8);
 }
 
+// Sums of every eighth product, which the compiler adds side by side.
+float Product(const float* a, const float* b, size_t size) {
+  constexpr size_t kLanes = 8;
+  float sums[kLanes] = {};
+  size_t i = 0;
+  for (; i + kLanes <= size; i += kLanes) {
+    for (size_t lane = 0; lane < kLanes; ++lane) sums[lane] += a[i + lane] * b[i + lane];
+  }
+  float sum = 0;
+  for (; i < size; ++i) sum += a[i] * b[i];
+  for (const float part : sums) sum += part;
+  return sum;
+}
+
+// ColBERT's MaxSim: each token of the query counts with that of the document which is most alike.
+double LateInteraction(const PooledNumbers& query, const PooledNumbers& document) {
+  const size_t columns = query.num_columns;
+  if (document.num_columns != columns) return 0;  // an engine that pools texts in two ways
+  double sum = 0;
+  for (size_t q = 0; q < query.values.size(); q += columns) {
+    float most = -std::numeric_limits<float>::infinity();
+    for (size_t d = 0; d < document.values.size(); d += columns) {
+      most = std::max(most, Product(&query.values[q], &document.values[d], columns));
+    }
+    sum += static_cast<double>(most);
+  }
+  return sum;
+}
+
 class ScoreBody : public PooledWriter {
  public:
   ScoreBody(ScoreShape shape, WriterInput input)
@@ -43,24 +73,25 @@ class ScoreBody : public PooledWriter {
     BeginList();
     for (size_t i = 0; i < shape_.num_documents; ++i) {
       out_->append(i > 0 ? ",{\"index\":" : "{\"index\":").append(std::to_string(i));
-      out_->append(",\"object\":\"score\",\"score\":").append(ScoreText(i)).push_back('}');
+      out_->append(",\"object\":\"score\",\"score\":")
+          .append(NumberText(ScoreOf(i)))
+          .push_back('}');
     }
     EndList(usage);
   }
 
  protected:
   float ScoreOf(size_t i) const {
-    if (shape_.is_cosine) {
-      const size_t query = shape_.num_queries == 1 ? 0 : i;
-      return static_cast<float>(
-          Cosine(results_[query].values, results_[shape_.num_queries + i].values));
-    }
-    return results_[i].values.empty() ? 0 : results_[i].values[0];
+    if (!shape_.has_embeddings) return results_[i].values.empty() ? 0 : results_[i].values[0];
+    const PooledNumbers& query = results_[shape_.num_queries == 1 ? 0 : i];
+    const PooledNumbers& document = results_[shape_.num_queries + i];
+    if (query.is_matrix) return static_cast<float>(LateInteraction(query, document));
+    return static_cast<float>(Cosine(query.values, document.values));
   }
   // A number alone: "[0.5]" without the brackets.
-  std::string ScoreText(size_t i) const {
+  static std::string NumberText(float number) {
     std::string text;
-    AppendNumbers({.num_columns = 1, .values = {ScoreOf(i)}}, &text);
+    AppendNumbers({.num_columns = 1, .values = {number}}, &text);
     return text.substr(1, text.size() - 2);
   }
 
@@ -74,8 +105,10 @@ class RerankBody final : public ScoreBody {
   void WriteEnd(const Usage& usage) override {
     std::vector<size_t> order(shape_.num_documents);
     std::iota(order.begin(), order.end(), 0);
+    std::vector<float> scores(order.size());
+    for (const size_t i : order) scores[i] = ScoreOf(i);
     std::stable_sort(order.begin(), order.end(),
-                     [&](size_t a, size_t b) { return ScoreOf(a) > ScoreOf(b); });
+                     [&](size_t a, size_t b) { return scores[a] > scores[b]; });
     if (shape_.top_n > 0 && shape_.top_n < order.size()) order.resize(shape_.top_n);
     std::string head = DumpJson(
         {{"id", input_.head.id},
@@ -88,7 +121,7 @@ class RerankBody final : public ScoreBody {
       const Json document = {{"text", shape_.documents[order[i]]}, {"multi_modal", nullptr}};
       out_->append(i > 0 ? ",{\"index\":" : "{\"index\":").append(std::to_string(order[i]));
       out_->append(",\"document\":").append(DumpJson(document));
-      out_->append(",\"relevance_score\":").append(ScoreText(order[i])).push_back('}');
+      out_->append(",\"relevance_score\":").append(NumberText(scores[order[i]])).push_back('}');
     }
     out_->append("]}");
   }
@@ -113,8 +146,10 @@ class ScoreCall final : public GenerationCall {
 
   StatusOr<ProcessedRequest> Process(const RequestContext& context) override {
     const PoolerConfig& pooling = *input_processor_.config().pooling;
-    shape_.is_cosine = pooling.task == PoolingTask::kEmbed;
-    if (!shape_.is_cosine && pooling.labels.size() != 1) {
+    shape_.has_embeddings = MakesVectors(pooling.task);
+    const bool is_cross_encoder =
+        pooling.task == PoolingTask::kClassify && pooling.labels.size() == 1;
+    if (!shape_.has_embeddings && !is_cross_encoder) {
       return UnimplementedError(reranks_ ? "The model does not support Rerank (Score) API"
                                          : "The model does not support Score API");
     }

@@ -154,7 +154,10 @@ inline constexpr ApiField<ScoreRequest> kPairFields[] = {
 };
 
 inline constexpr ApiField<PoolingRequest> kTaskFields[] = {
-    {"task", &PoolingRequest::task, {}, "embed or classify; default: the model's."},
+    {"task",
+     &PoolingRequest::task,
+     {},
+     "embed, classify, token_embed or token_classify: the model's, which is the default."},
 };
 
 Status ParseCohereTexts(Json& value, CohereEmbedRequest* out);

@@ -183,9 +183,13 @@ class InputProcessor {
     std::vector<TokenId> token_ids;
     std::optional<int64_t> second_begin = {};  // of a pair with token types
   };
+  static Status CheckTokenRows(const PoolerConfig& pooling,
+                               const std::vector<PoolingTokens>& inputs);
   StatusOr<ProcessedRequest> PoolingRequests(const PoolingRequest& request,
                                              std::vector<PoolingTokens> inputs,
                                              const RequestContext& context) const;
+  static Status CheckComparisons(const PoolerConfig& pooling,
+                                 const std::vector<PoolingTokens>& inputs, size_t num_queries);
   StatusOr<PoolingTokens> PairTokens(const ScoreRequest& request, const std::string& query,
                                      const std::string& document, int64_t max_model_len) const;
   StatusOr<std::string> RenderScore(const ScoreRequest& request, const std::string& query,

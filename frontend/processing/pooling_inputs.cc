@@ -136,6 +136,23 @@ StatusOr<ProcessedRequest> InputProcessor::Process(PoolingRequest request,
   return PoolingRequests(request, std::move(inputs), context);
 }
 
+// A token is a few bytes of a request, and its row thousands of its response.
+Status InputProcessor::CheckTokenRows(const PoolerConfig& pooling,
+                                      const std::vector<PoolingTokens>& inputs) {
+  constexpr int64_t kMaxBytes = int64_t{256} << 20;
+  if (!IsTokenWise(pooling.task)) return OkStatus();
+  int64_t num_tokens = 0;
+  for (const PoolingTokens& input : inputs) {
+    num_tokens += static_cast<int64_t>(input.token_ids.size());
+  }
+  const int64_t row_bytes = std::max<int64_t>(pooling.num_columns(), 1) * 4;
+  if (num_tokens <= kMaxBytes / row_bytes) return OkStatus();
+  return Refuse("input", "the inputs have " + std::to_string(num_tokens) +
+                             " tokens together, and a row of " + std::to_string(row_bytes) +
+                             " bytes for each; at most " + std::to_string(kMaxBytes / row_bytes) +
+                             " tokens are allowed in a request");
+}
+
 StatusOr<ProcessedRequest> InputProcessor::PoolingRequests(const PoolingRequest& request,
                                                            std::vector<PoolingTokens> inputs,
                                                            const RequestContext& context) const {
@@ -152,6 +169,7 @@ StatusOr<ProcessedRequest> InputProcessor::PoolingRequests(const PoolingRequest&
   model.cache_salt = request.cache_salt;
   model.data_parallel_rank = context.data_parallel_rank;
   model.priority = request.priority;
+  RETURN_IF_ERROR(CheckTokenRows(*config_.pooling, inputs));
   ProcessedRequest result;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto size = static_cast<int64_t>(inputs[i].token_ids.size());

@@ -136,6 +136,26 @@ StatusOr<InputProcessor::PoolingTokens> InputProcessor::PairTokens(const ScoreRe
   return tokens;
 }
 
+// Each token of a query is compared with each of its document, on a thread that serves others, too:
+// a second of it at most.
+Status InputProcessor::CheckComparisons(const PoolerConfig& pooling,
+                                        const std::vector<PoolingTokens>& inputs,
+                                        size_t num_queries) {
+  constexpr double kMaxProducts = 1ull << 32;
+  if (!IsTokenWise(pooling.task)) return OkStatus();
+  double num_products = 0;
+  for (size_t i = num_queries; i < inputs.size(); ++i) {
+    const size_t query = num_queries == 1 ? 0 : i - num_queries;
+    num_products += static_cast<double>(inputs[query].token_ids.size()) *
+                    static_cast<double>(inputs[i].token_ids.size()) *
+                    static_cast<double>(pooling.num_columns());
+  }
+  if (num_products <= kMaxProducts) return OkStatus();
+  return Refuse("documents",
+                "the tokens of these queries and documents are too many to be compared one with "
+                "another; send fewer or shorter documents");
+}
+
 StatusOr<ProcessedRequest> InputProcessor::Process(ScoreRequest request,
                                                    const RequestContext& context) const {
   RETURN_IF_ERROR(CheckPooling(request, context));
@@ -156,7 +176,7 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ScoreRequest request,
     ASSIGN_OR_RETURN(document, CutText(document, request.max_tokens_per_doc));
   }
   std::vector<PoolingTokens> inputs;
-  if (config_.pooling->task == PoolingTask::kEmbed) {
+  if (MakesVectors(config_.pooling->task)) {
     for (const auto* texts : {&request.queries, &request.documents}) {
       for (const std::string& text : *texts) {
         ASSIGN_OR_RETURN(auto ids, PoolingInput(request, text, max_model_len));
@@ -164,6 +184,7 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ScoreRequest request,
       }
     }
     request.use_activation = true;
+    RETURN_IF_ERROR(CheckComparisons(*config_.pooling, inputs, request.queries.size()));
   } else {
     RETURN_IF_ERROR(CheckPairBytes(request));
     for (size_t i = 0; i < request.documents.size(); ++i) {

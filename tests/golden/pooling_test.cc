@@ -192,5 +192,56 @@ TEST_CASE("a mean is over all chunks, and the first token over none but the firs
   CHECK(by_type["CLS"] != by_type["MEAN"]);
 }
 
+void Normalize(float* row, size_t size) {
+  double squares = 0;
+  for (size_t i = 0; i < size; ++i) squares += static_cast<double>(row[i]) * row[i];
+  for (size_t i = 0; i < size; ++i) row[i] = static_cast<float>(row[i] / std::sqrt(squares));
+}
+
+// The states that transformers has for each token, with length 1.
+TEST_CASE("a row for each token: the states of the libraries, whole or in chunks") {
+  for (const std::string& folder : Folders()) {
+    const json goldens = ReadGoldens(folder);
+    const GoldenLogits outputs(folder, "outputs.safetensors");
+    if (goldens["task"] != "embed" || std::filesystem::exists(folder + "/2_Dense")) continue;
+    CAPTURE(folder);
+    EngineDriverOptions options = OptionsFor(folder, goldens);
+    options.dtype = DType::kF32;
+    options.pooling.pooler_config = R"({"task": "token_embed", "use_activation": true})";
+    const auto together = PoolAll(options, goldens["cases"]);
+    for (const size_t i : {size_t{1}, size_t{11}}) {
+      std::vector<float> want = outputs.Get("hidden." + std::to_string(i));
+      REQUIRE(together[i].size() == want.size());
+      const size_t size = want.size() / goldens["cases"][i]["token_ids"].size();
+      for (size_t at = 0; at < want.size(); at += size) Normalize(&want[at], size);
+      CHECK(MaxDifference(together[i], want.data()) < 1e-4);
+    }
+    if (ReadModelConfig(folder, options.hf_overrides)->is_bidirectional) continue;
+    options.max_num_seqs = 3;
+    options.max_num_batched_tokens = 7;
+    CHECK(PoolAll(options, goldens["cases"]) == together);
+  }
+}
+
+TEST_CASE("a row for each token: that of the pooled one has the text's scores") {
+  for (const std::string& folder : Folders()) {
+    const json goldens = ReadGoldens(folder);
+    if (goldens["task"] == "embed") continue;
+    CAPTURE(folder);
+    EngineDriverOptions options = OptionsFor(folder, goldens);
+    options.dtype = DType::kF32;
+    const auto whole = PoolAll(options, goldens["cases"]);
+    options.pooling.pooler_config = R"({"task": "token_classify"})";
+    const auto rows = PoolAll(options, goldens["cases"]);
+    const bool is_first = ReadModelConfig(folder, options.hf_overrides)->is_bidirectional;
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const size_t size = whole[i].size();
+      REQUIRE(rows[i].size() == size * goldens["cases"][i]["token_ids"].size());
+      const auto begin = is_first ? rows[i].begin() : rows[i].end() - static_cast<ptrdiff_t>(size);
+      CHECK(std::equal(whole[i].begin(), whole[i].end(), begin));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tandem

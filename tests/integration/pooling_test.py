@@ -335,6 +335,61 @@ class Scores(unittest.TestCase):
                 self.check_scores(model)
 
 
+class Tokens(unittest.TestCase):
+    """--pooler-config.task token_embed and token_classify: a row for each token."""
+    near, ask, refuse = Case.near, Case.ask, Case.refuse
+
+    def test_embeddings_of_tokens(self):
+        cases, outputs = golden("qwen3_embedding")["cases"], tensors("qwen3_embedding")
+        texts, count = [case["text"] for case in cases], len(cases[1]["token_ids"])
+        with Pair(*FLAGS, "--pooler-config", '{"task":"token_embed"}', model=GOLDENS / "qwen3_embedding") as server:
+            for path, key in (("/v1/embeddings", "embedding"), ("/pooling", "data"), ("/invocations", "embedding")):
+                rows = self.ask(server, path, input=texts[1])["data"][0][key]
+                self.assertEqual(len(rows), count)
+                self.near(rows[-1], outputs["embeddings"][1])
+            # What was computed for a longer text before is computed again.
+            self.assertEqual(self.ask(server, "/pooling", input=[texts[1]] * 2)["data"][1]["data"], rows)
+            raw = self.ask(server, "/pooling", input=texts[1], use_activation=False)["data"][0]["data"]
+            for row, expected in zip(raw, outputs["hidden.1"], strict=True):
+                self.near(row, expected)
+            data = base64.b64decode(self.ask(server, "/pooling", input=texts[1], encoding_format="base64")["data"][0]["data"])
+            self.near(struct.unpack(f"<{len(data) // 4}f", data), [number for row in rows for number in row], 1e-7)
+            connection = server.connect()
+            connection.request("POST", "/pooling", json.dumps({"input": texts[1], "encoding_format": "bytes"}),
+                               {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            self.assertEqual(len(reply.read()), len(data))
+            self.assertEqual(json.loads(reply.getheader("metadata"))["data"][0]["shape"], [count, len(rows[0])])
+            self.refuse(server, "/v1/embeddings", 400, "encoding_format", input="a", encoding_format="base64")
+            self.refuse(server, "/v2/embed", 501, "does not support Embeddings", texts=["a"])
+            self.refuse(server, "/pooling", 400, "--pooler-config.task embed", input="a", task="embed")
+            # Late interaction.
+            tokens = [self.ask(server, "/pooling", input=text)["data"][0]["data"] for text in texts[:3]]
+            expected = [sum(max(sum(x * y for x, y in zip(query, token)) for token in document) for query in tokens[0])
+                        for document in tokens[1:]]
+            scores = self.ask(server, "/score", queries=texts[0], documents=texts[1:3])
+            self.near([item["score"] for item in scores["data"]], expected, 1e-3)
+            self.assertEqual(scores["usage"]["prompt_tokens"], sum(map(len, tokens)))
+            best = self.ask(server, "/rerank", query=texts[0], documents=texts[1:3], top_n=1)["results"][0]
+            self.assertEqual(best["index"], expected.index(max(expected)))
+            self.assertAlmostEqual(best["relevance_score"], max(expected), delta=1e-3)
+            self.refuse(server, "/score", 400, "too many to be compared", queries="a " * 900,
+                        documents=["a " * 900] * 2000)
+            self.refuse(server, "/v1/embeddings", 400, "tokens are allowed in a request", input=["a " * 900] * 2000)
+
+    def test_classes_of_tokens(self):
+        with Pair(*FLAGS, "--pooler-config", '{"task":"token_classify"}', model=GOLDENS / "xlmr_classify3") as server:
+            answer = self.ask(server, "/pooling", input="the bridge")
+            rows = answer["data"][0]["data"]
+            self.assertEqual(len(rows), answer["usage"]["prompt_tokens"])
+            for row in rows:
+                self.assertAlmostEqual(sum(row), 1, delta=1e-5)
+            self.assertEqual(self.ask(server, "/invocations", input="the bridge")["data"], answer["data"])
+            self.refuse(server, "/classify", 501, "does not support Classification", input="a")
+            self.refuse(server, "/score", 501, "does not support Score", queries="a", documents="b")
+            self.refuse(server, "/v1/embeddings", 501, "does not support Embeddings", input="a")
+
+
 class Classes(unittest.TestCase):
     near, ask, refuse = Case.near, Case.ask, Case.refuse
 

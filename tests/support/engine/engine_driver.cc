@@ -252,7 +252,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   }
 
   KvCacheConfig cache;
-  const bool needs_all_states = *pooling && (*pooling)->type != PoolingType::kLast;
+  const bool needs_all_states = *pooling && (*pooling)->needs_all_states();
   cache.enable_prefix_caching = options.enable_prefix_caching && !needs_all_states;
   const SpeculativeConfig& speculation = options.speculation;
   cache.hashes_next_token = speculation.reads_next_token() && speculation.hashes_next_token;

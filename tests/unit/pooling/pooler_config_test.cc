@@ -63,6 +63,32 @@ TEST_CASE("which models pool, by their names and the flags") {
   CHECK(classifier.Read().value()->labels == std::vector<std::string>{"LABEL_0", "LABEL_1"});
 }
 
+TEST_CASE("a model's task may be that of each token") {
+  using Catch::Matchers::Contains;
+  const Folder encoder({{"config.json", Architecture("BertModel")}});
+  const Folder classifier({{"config.json", Architecture("BertForSequenceClassification")}});
+  const auto vectors =
+      encoder.Read(Flags("auto", "auto", R"({"task": "token_embed", "use_activation": false})"));
+  REQUIRE(vectors.ok());
+  CHECK((*vectors)->task == PoolingTask::kTokenEmbed);
+  CHECK_FALSE((*vectors)->normalize);
+  CHECK((*vectors)->num_columns() == 64);
+  CHECK((*vectors)->needs_all_states());
+  const auto scores = classifier.Read(
+      Flags("auto", "auto", R"({"task": "token_classify", "tok_pooling_type": "ALL"})"));
+  REQUIRE(scores.ok());
+  CHECK((*scores)->task == PoolingTask::kTokenClassify);
+  CHECK((*scores)->num_columns() == 2);
+  CHECK(encoder.Read(Flags("auto", "auto", R"({"task": "embed"})")).ok());
+  for (const char* task : {"classify", "token_classify", "plugin"}) {
+    const auto other =
+        encoder.Read(Flags("auto", "auto", R"({"task": ")" + std::string(task) + "\"}"));
+    CHECK_THAT(other.status().message(), Contains("is not one of embed and token_embed"));
+  }
+  CHECK_FALSE(classifier.Read(Flags("auto", "auto", R"({"task": "token_embed"})")).ok());
+  CHECK_FALSE(encoder.Read(Flags("auto", "auto", R"({"tok_pooling_type": "STEP"})")).ok());
+}
+
 TEST_CASE("files of sentence-transformers") {
   const std::string modules = R"([
       {"path": "", "type": "sentence_transformers.models.Transformer"},

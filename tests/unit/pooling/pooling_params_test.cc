@@ -52,6 +52,13 @@ TEST_CASE("a tensor of an engine, its text and its bytes") {
   CHECK(text == "[0.1,-2,1e-09]");
   CHECK_FALSE(ReadPooled({}).ok());
   CHECK_FALSE(
+      ReadPooled(wire::PackedTensor({.dtype = "float32", .shape = {2, 0}, .data = ""})).ok());
+  const auto rows = ReadPooled(wire::PackedTensor(
+      {.dtype = "float32", .shape = {3, 1}, .data = {reinterpret_cast<const char*>(values), 12}}));
+  text.clear();
+  AppendNumbers(*rows, &text);
+  CHECK(text == "[[0.1],[-2],[1e-09]]");
+  CHECK_FALSE(
       ReadPooled(wire::PackedTensor({.dtype = "int64", .shape = {1}, .data = "12345678"})).ok());
   CHECK_FALSE(
       ReadPooled(wire::PackedTensor({.dtype = "float32", .shape = {2}, .data = "1234"})).ok());
