@@ -47,6 +47,17 @@ constexpr char kDeepseekSplit[] =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+|)"
     R"( ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
 
+constexpr char kDigit[] = R"(\p{N})";
+// llama.cpp's where a file names none, or "default".
+constexpr char kDefaultPunctuation[] = R"([\p{P}\$\+<=>\^~\|]+)";
+// DeepSeek's before V3. Its first model lists the letters that have a case.
+constexpr char kDeepseekCased[] = R"(\s?[\p{Lu}\p{Ll}\p{Lt}]+)";
+constexpr char kDeepseekPunctuation[] =
+    "\\s?[!-/:-~\uff01-\uff0f\uff1a-\uff5e\u2018-\u201f\u3000-\u3002]+";
+constexpr char kDeepseekHan[] = "[\u4e00-\u9fa5\u0800-\u4e00\uac00-\ud7ff]+";
+constexpr char kSeedSplit[] = R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}|)"
+                              R"( ?[^\s\p{L}\p{N}\r\n]+|\s*[\r\n]+|\s+(?!\S)|\s+)";
+
 struct SplitRow {
   std::vector<std::string_view> names;
   std::vector<const char*> patterns;  // applied one after the other
@@ -56,22 +67,32 @@ struct SplitRow {
 
 const std::vector<SplitRow>& Splits() {
   static const std::vector<SplitRow> rows = {
+      {.names = {"default"},
+       .patterns = {kDefaultPunctuation, kGpt2Split, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
       {.names = {"gpt-2", "phi-2", "jina-es", "jina-de", "mpt", "olmo", "gigachat",
-                 "granite-docling"},
+                 "granite-docling", "exaone4", "jais", "trillion"},
        .patterns = {kGpt2Split}},
-      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "lfm2", "pixtral"},
+      {.names = {"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "lfm2", "pixtral",
+                 "midm-2.0"},
        .patterns = {kLlama3Split},
        .ignore_merges = true,
        .add_bos = true},
       {.names = {"dbrx", "smaug-bpe", "chatglm-bpe", "glm4", "glm5"}, .patterns = {kLlama3Split}},
-      {.names = {"qwen2", "stablelm2", "deepseek-r1-qwen", "megrez", "hunyuan"},
+      {.names = {"qwen2", "stablelm2", "deepseek-r1-qwen", "megrez", "hunyuan", "solar-open"},
        .patterns = {kQwenSplit}},
       {.names = {"qwen35"}, .patterns = {kQwen35Split}},
-      {.names = {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone"},
-       .patterns = {R"(\p{N})", kGpt2Split}},
+      {.names = {"starcoder", "refact", "command-r", "smollm", "codeshell", "exaone", "minerva-7b"},
+       .patterns = {kDigit, kGpt2Split}},
       {.names = {"tekken"}, .patterns = {kTekkenSplit}, .ignore_merges = true, .add_bos = true},
-      {.names = {"gpt-4o", "llama4", "minimax-m2"}, .patterns = {kGpt4oSplit}},
-      {.names = {"deepseek-v3", "hunyuan-dense"},
+      {.names = {"gpt-4o", "llama4", "minimax-m2", "kanana2"}, .patterns = {kGpt4oSplit}},
+      {.names = {"deepseek-llm"},
+       .patterns = {"[\r\n]", kDeepseekCased, kDeepseekPunctuation, R"(\s+$)", kDeepseekHan,
+                    R"(\p{N}+)"}},
+      {.names = {"deepseek-coder"},
+       .patterns = {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", kDeepseekHan, kDigit}},
+      {.names = {"kimi-k2"}, .patterns = {kKimiSplit}},
+      {.names = {"seed-coder"}, .patterns = {kSeedSplit}},
+      {.names = {"deepseek-v3", "hunyuan-dense", "joyai-llm"},
        .patterns = {R"(\p{N}{1,3})", R"([一-龥぀-ゟ゠-ヿ]+)", kDeepseekSplit}},
   };
   return rows;
@@ -196,8 +217,16 @@ Status AddEnds(const GgufVocabulary& vocabulary, bool add_bos, bool add_eos,
   return OkStatus();
 }
 
+// Without them every text would become single bytes.
+StatusOr<std::vector<std::string_view>> MergeTexts(const GgufMetadata& metadata) {
+  constexpr std::string_view kKey = "tokenizer.ggml.merges";
+  if (metadata.Has(kKey)) return metadata.Strings(kKey);
+  return InvalidArgumentError("key " + std::string(kKey) +
+                              " is missing; name the tokenizer's folder by --tokenizer");
+}
+
 StatusOr<std::vector<Bpe::Merge>> ReadMerges(const GgufMetadata& metadata) {
-  ASSIGN_OR_RETURN(const auto texts, metadata.Strings("tokenizer.ggml.merges"));
+  ASSIGN_OR_RETURN(const auto texts, MergeTexts(metadata));
   std::vector<Bpe::Merge> merges;
   for (const std::string_view text : texts) {
     const size_t blank = text.find(' ', 1);
@@ -230,11 +259,11 @@ StatusOr<std::unique_ptr<TokenizerFile>> MakeByteLevelBpe(GgufVocabulary vocabul
                                                           TokenizerConfig* config) {
   if (!vocabulary.metadata.Has("tokenizer.ggml.pre")) {
     LOG_WARNING
-        << "the file has no tokenizer.ggml.pre: text is cut as GPT-2's tokenizer does, which "
+        << "the file has no tokenizer.ggml.pre: text is cut as llama.cpp does by default, which "
            "may not be the model's way; a newer file has the key";
   }
   ASSIGN_OR_RETURN(const std::string_view pre,
-                   vocabulary.metadata.String("tokenizer.ggml.pre", "gpt-2"));
+                   vocabulary.metadata.String("tokenizer.ggml.pre", "default"));
   ASSIGN_OR_RETURN(const SplitRow* split, FindSplit(pre));
   TokenList symbols, spelled;
   for (size_t i = 0; i < vocabulary.pieces.size(); ++i) {
@@ -262,7 +291,7 @@ StatusOr<std::unique_ptr<TokenizerFile>> MakeByteLevelBpe(GgufVocabulary vocabul
 
 // A space in a merge is between its tokens, because blanks of tokens are ▁.
 StatusOr<std::vector<Bpe::Merge>> ReadCharacterMerges(const GgufMetadata& metadata) {
-  ASSIGN_OR_RETURN(const auto texts, metadata.Strings("tokenizer.ggml.merges"));
+  ASSIGN_OR_RETURN(const auto texts, MergeTexts(metadata));
   std::vector<Bpe::Merge> merges;
   for (const std::string_view text : texts) {
     const size_t blank = text.find(' ', 1);

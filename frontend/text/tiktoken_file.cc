@@ -17,18 +17,6 @@ constexpr TokenId kMaxVocabSize = 1 << 24;
 
 // ---- Families ----
 
-// Runs of Han by themselves, words cut from a lower-case to an upper-case letter.
-// The original writes "but not Han" as an intersection of classes, which PCRE2 lacks.
-#define UPPER R"((?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]))"
-#define LOWER R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}]))"
-#define CONTRACTION R"((?i:'s|'t|'re|'ve|'m|'ll|'d)?|)"
-constexpr char kKimiPattern[] =
-    R"([\p{Han}]+|[^\r\n\p{L}\p{N}]?)" UPPER "*" LOWER "+" CONTRACTION R"([^\r\n\p{L}\p{N}]?)" UPPER
-    "+" LOWER "*" CONTRACTION R"(\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)";
-#undef UPPER
-#undef LOWER
-#undef CONTRACTION
-
 // Special tokens take the ids after the ranks: first the named ones, then numbered ones.
 struct Family {
   std::string_view tokenizer_class = {};
@@ -51,7 +39,7 @@ const std::vector<Family>& Families() {
        .num_numbered = 205,
        .normalizer = "NFC"},
       {.tokenizer_class = "TikTokenTokenizer",  // Kimi, Moonlight
-       .pattern = kKimiPattern,
+       .pattern = kKimiSplit,
        .numbered = "<|reserved_token_",
        .num_numbered = 256,
        .number_is_id = true},

@@ -49,7 +49,16 @@ TEST_CASE("GGUF tokenizer: byte-level BPE cuts text as its name says") {
   CHECK(Encode(with("qwen2"), "ab a12") == Ids{6, 7, 3, 4});
   CHECK(Encode(with("starcoder"), "ab a12") == Ids{6, 7, 3, 4});
   CHECK(Encode(with("qwen35"), "ab a12") == Ids{6, 7, 3, 4});
-  CHECK(Encode(with("lfm2"), "ab a12") == Ids{6, 7, 8});
+  for (const char* pre : {"lfm2", "exaone4", "kimi-k2", "default"}) {
+    CHECK(Encode(with(pre), "ab a12") == Ids{6, 7, 8});
+  }
+  for (const char* pre : {"deepseek-llm", "deepseek-coder", "seed-coder"}) {
+    CHECK(Encode(with(pre), "ab a12").size() == (std::string(pre) == "deepseek-llm" ? 3 : 4));
+  }
+  // Three digits at a time, of a file that names no way, too.
+  CHECK(Encode(with("default"), "2212") == Ids{4, 4, 3, 4});
+  CHECK(Encode(ByteLevel(), "2212") == Ids{4, 4, 3, 4});
+  CHECK(Encode(with("gpt-2"), "2212") == Ids{4, 4, 8});
   CHECK(Encode(with("llama-bpe"), "12<end>b[tool]") == Ids{8, 9, 1, 10});
   CHECK_THAT(RefusalOf(with("klingon")),
              Contains("tokenizer.ggml.pre \"klingon\" is not supported; supported: gpt-2,"));
@@ -140,6 +149,10 @@ TEST_CASE("GGUF tokenizer: what is malformed or unknown is refused by name") {
   CHECK_THAT(RefusalOf(Tokens("gpt2", {"a"}, {1}).Strings("tokenizer.ggml.merges", {"a"})),
              Contains("entry 0 must be two tokens"));
   CHECK_FALSE(Load(Tokens("gpt2", {"a"}, {1}).Strings("tokenizer.ggml.merges", {"a x"})).ok());
+  for (const char* kind : {"gpt2", "gemma4"}) {
+    CHECK_THAT(RefusalOf(Tokens(kind, {"a"}, {1})),
+               Contains("key tokenizer.ggml.merges is missing; name the tokenizer's folder by "));
+  }
   CHECK_THAT(RefusalOf(ByteLevel().String("tokenizer.chat_template", "\xC3")),
              Contains("tokenizer.chat_template is not UTF-8"));
 }
