@@ -41,6 +41,9 @@ constexpr GgufKey kKeys[] = {
 
 constexpr GgufKey kPatternKey = {"attention.sliding_window_pattern", "sliding_window_pattern"};
 
+// What rope.scaling.factor was called before.
+constexpr GgufKey kOldFactor = {"rope.scale_linear", "factor", true};
+
 // Of rope.scaling.
 constexpr GgufKey kScalingKeys[] = {
     {"factor", "factor", true},
@@ -128,10 +131,13 @@ Status AddRope(const GgufFile& file, const std::string& prefix, Json* config) {
   config->erase("rope_scaling");
   ASSIGN_OR_RETURN(const std::string_view type, metadata.String(prefix + "rope.scaling.type", ""));
   if (!type.empty() && type != "none") scaling["type"] = std::string(type);
+  RETURN_IF_ERROR(CopyKey(metadata, prefix + std::string(kOldFactor.gguf), kOldFactor, &scaling));
   for (const GgufKey& row : kScalingKeys) {
     RETURN_IF_ERROR(
         CopyKey(metadata, prefix + "rope.scaling." + std::string(row.gguf), row, &scaling));
   }
+  // Files of before the type have linear factors; 0 is none.
+  if (type.empty() && scaling.value("factor", 0.0) != 0) scaling["type"] = "linear";
   // DeepSeek's factor of the scores, of which both parts are equal.
   const std::string factor = prefix + "rope.scaling.yarn_log_multiplier";
   if (metadata.Has(factor)) {

@@ -14,6 +14,7 @@
 #include "frontend/text/byte_level.h"
 #include "frontend/text/sentencepiece_model.h"
 #include "frontend/text/split_patterns.h"
+#include "gguf/end_tokens.h"
 #include "gguf/known_names.h"
 
 namespace tandem {
@@ -158,19 +159,6 @@ std::vector<AddedToken> AddedTokensOf(const std::vector<SentencePiece>& pieces) 
   return tokens;
 }
 
-// nullopt: the file names none.
-StatusOr<std::optional<TokenId>> ReadSpecialId(const GgufMetadata& metadata, std::string_view name,
-                                               size_t num_tokens) {
-  const std::string key = "tokenizer.ggml." + std::string(name) + "_token_id";
-  if (!metadata.Has(key)) return std::optional<TokenId>();
-  ASSIGN_OR_RETURN(const int64_t id, metadata.Integer(key, 0));
-  if (id < 0 || id >= static_cast<int64_t>(num_tokens)) {
-    return InvalidArgumentError(key + " is " + std::to_string(id) + ", there are " +
-                                std::to_string(num_tokens) + " tokens");
-  }
-  return std::optional<TokenId>(static_cast<TokenId>(id));
-}
-
 struct SpecialIds {
   std::optional<TokenId> bos, eos, cls, separator;
 };
@@ -189,10 +177,16 @@ StatusOr<SpecialIds> ReadSpecialTokens(const GgufMetadata& metadata,
       {"unknown", "unk_token", nullptr},      {"padding", "pad_token", nullptr}};
   SpecialIds ids;
   for (const Row& row : kRows) {
-    ASSIGN_OR_RETURN(const auto id, ReadSpecialId(metadata, row.key, pieces.size()));
-    if (!id) continue;
-    config->special_tokens[row.hf] = pieces[static_cast<size_t>(*id)].text;
-    if (row.id != nullptr) ids.*row.id = id;
+    const auto id = GgufTokenId(metadata, row.key, pieces.size());
+    if (!id.ok()) {
+      // Nothing is padded here, and many files name a token that their vocabulary has no more.
+      if (row.key != "padding") return id.status();
+      LOG_WARNING << id.status().message() << "; it has no effect";
+      continue;
+    }
+    if (!*id) continue;
+    config->special_tokens[row.hf] = pieces[static_cast<size_t>(**id)].text;
+    if (row.id != nullptr) ids.*row.id = *id;
   }
   return ids;
 }

@@ -203,6 +203,8 @@ TEST_CASE("GGUF: the tokens that end an output") {
   CHECK(*end_tokens(GgufBytes().Integer(eos, 1).Integer(eot, 0)) == std::vector<TokenId>{1, 0});
   CHECK(*end_tokens(GgufBytes().Integer(eot, 1).Integer(eos, 1)) == std::vector<TokenId>{1});
   CHECK(*end_tokens(GgufBytes().Integer(eos, 0), "<turn|>") == std::vector<TokenId>{0, 2});
+  CHECK(*end_tokens(GgufBytes().Integer(eos, 1).Integer(eot, UINT32_MAX)) ==
+        std::vector<TokenId>{1, 2});
   CHECK_THAT(end_tokens(GgufBytes().Integer(eos, 4)).status().message(),
              Contains("tokenizer.ggml.eos_token_id is 4, there are 4 tokens"));
 }

@@ -335,6 +335,22 @@ TEST_CASE("GGUF layers: Gemma 4's heads of two kinds") {
   CHECK(config->local_rope.theta == 1e4);
 }
 
+TEST_CASE("GGUF config: a factor of RoPE without a type is linear") {
+  const auto rope = [](const char* key, float factor) {
+    Model model("llama", 1);
+    model.Heads(2, 1).Number(key, factor);
+    const auto config = model.Config();
+    INFO(config.status().message());
+    REQUIRE(config.ok());
+    return config->rope;
+  };
+  for (const char* key : {"rope.scaling.factor", "rope.scale_linear"}) {
+    CHECK(rope(key, 4).type == RopeType::kLinear);
+    CHECK(rope(key, 4).factor == 4);
+    CHECK(rope(key, 0).type == RopeType::kDefault);
+  }
+}
+
 TEST_CASE("GGUF layers: numbers that cannot be are refused by their keys") {
   CHECK_THAT(Model("llama", 0).Heads(2, 1).Config().status().message(),
              Contains("llama.block_count is 0"));

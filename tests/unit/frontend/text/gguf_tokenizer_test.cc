@@ -61,7 +61,7 @@ TEST_CASE("GGUF tokenizer: byte-level BPE cuts text as its name says") {
   CHECK(Encode(with("gpt-2"), "2212") == Ids{4, 4, 8});
   CHECK(Encode(with("llama-bpe"), "12<end>b[tool]") == Ids{8, 9, 1, 10});
   CHECK_THAT(RefusalOf(with("klingon")),
-             Contains("tokenizer.ggml.pre \"klingon\" is not supported; supported: gpt-2,"));
+             Contains("tokenizer.ggml.pre \"klingon\" is not supported; supported: default,"));
   const auto tokenizer = Load(with("gpt-2"));
   REQUIRE(tokenizer.ok());
   CHECK((*tokenizer)->Decode(Ids{6, 9, 7, 10}, true) == "ab a[tool]");
@@ -81,6 +81,12 @@ TEST_CASE("GGUF tokenizer: which tokens stand around a text") {
                    .Integer("tokenizer.ggml.bos_token_id", 9)
                    .String("tokenizer.ggml.pre", "llama-bpe"),
                "a", true) == Ids{9, 0});
+  // -1 is none; a token for padding that is none is not needed.
+  CHECK(Encode(ByteLevel()
+                   .Integer("tokenizer.ggml.bos_token_id", UINT32_MAX)
+                   .Integer("tokenizer.ggml.padding_token_id", 32000)
+                   .String("tokenizer.ggml.pre", "llama-bpe"),
+               "a", true) == Ids{0});
 }
 
 GgufBytes Pieces(const std::string& model) {
