@@ -16,6 +16,7 @@ namespace {
 using Words = std::vector<std::string>;
 
 constexpr std::string_view kAbout = "tandem serve";
+constexpr std::string_view kCommandLine = "command line";  // an origin
 
 void Append(const Words& from, Words* to) { to->insert(to->end(), from.begin(), from.end()); }
 
@@ -43,8 +44,8 @@ Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool
                 const std::vector<Flag>& flags, ServeCommandLine* line) {
   const std::map<std::string, bool> given = GivenNames(args, flags);
   Words words;
-  for (const auto& [name, by_keys] : given) line->origins[name] = "command line";
-  if (has_model) line->origins["model"] = "command line";
+  for (const auto& [name, by_keys] : given) line->origins[name] = kCommandLine;
+  if (has_model) line->origins["model"] = kCommandLine;
   for (const ConfigEntry& entry : entries) {
     const Words words_of_entry = KeysAsFlags(entry.words, flags);
     const std::string name = FlagNameOf(words_of_entry.front(), flags);
@@ -120,6 +121,15 @@ Status ParseWords(ServeCommandLine* line) {
   return ParseFlags(EngineFlags(line->engine), line->engine_words, kAbout).status();
 }
 
+// An error begins with the flag that it is about: where it is in a file, that place comes first.
+Status WithOrigin(const Status& error, const ServeCommandLine& line) {
+  if (!error.message().starts_with("--")) return error;
+  const size_t end = error.message().find_first_of(" ,:=", 2);
+  const auto given = line.origins.find(error.message().substr(2, end - 2));
+  const bool is_elsewhere = given != line.origins.end() && given->second != kCommandLine;
+  return is_elsewhere ? error.WithContext(given->second) : error;
+}
+
 // A value as YAML: JSON is YAML.
 std::string YamlValue(const Flag& flag) {
   const std::optional<std::string> text = FlagValueText(flag);
@@ -161,11 +171,11 @@ std::vector<Flag> PairFlags(FrontendConfig& frontend, EngineConfig& engine) {
   return all;
 }
 
-StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>& args,
-                                                 const ModelPuller& pull) {
-  ServeCommandLine line;
-  const std::vector<Flag> own = ServeFlagTable(line.own);
-  const std::vector<Flag> pair = PairFlags(line.frontend, line.engine);
+namespace {
+
+Status FillLine(const Words& args, const ModelPuller& pull, ServeCommandLine* line) {
+  const std::vector<Flag> own = ServeFlagTable(line->own);
+  const std::vector<Flag> pair = PairFlags(line->frontend, line->engine);
   const std::vector<Flag> all = KnownFlags(own, pair);
 
   // The command's own flags first: one of them names the file.
@@ -182,26 +192,35 @@ StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>&
   if (std::count_if(given.begin(), given.end(), is_config) > 1) {
     return InvalidArgumentError("--config is given twice, but one file is read");
   }
-  if (!line.own.config.empty()) {
-    ASSIGN_OR_RETURN(entries, ReadConfigFile(line.own.config, all));
+  if (!line->own.config.empty()) {
+    ASSIGN_OR_RETURN(entries, ReadConfigFile(line->own.config, all));
   }
 
-  const Words merged = MergeFile(entries, KeysAsFlags(args, all), !bare_model.empty(), all, &line);
+  const Words merged = MergeFile(entries, KeysAsFlags(args, all), !bare_model.empty(), all, line);
   ASSIGN_OR_RETURN(const Words words, ExpandArguments(merged, all));
   ASSIGN_OR_RETURN(PairCommandLine parts, SplitCommandLine(words, own, pair));
   RETURN_IF_ERROR(ParseFlags(own_and_model, parts.frontend, kAbout).status());
-  line.warnings = std::move(parts.warnings);
-  ASSIGN_OR_RETURN(
-      PairCommandLine processes,
-      SplitCommandLine(parts.engine_core, FrontendFlags(line.frontend), EngineFlags(line.engine)));
-  line.frontend_words = std::move(processes.frontend);
-  line.engine_words = std::move(processes.engine_core);
-  RETURN_IF_ERROR(ParseWords(&line));
-  if (line.frontend.model.empty()) return InvalidArgumentError("no model: tandem serve MODEL");
-  RETURN_IF_ERROR(UseHubCache(pull, &line));
-  UseDashboard(&line);
-  RETURN_IF_ERROR(ParseWords(&line));
-  RETURN_IF_ERROR(CheckApiKeys(line.frontend));
+  line->warnings = std::move(parts.warnings);
+  ASSIGN_OR_RETURN(PairCommandLine processes,
+                   SplitCommandLine(parts.engine_core, FrontendFlags(line->frontend),
+                                    EngineFlags(line->engine)));
+  line->frontend_words = std::move(processes.frontend);
+  line->engine_words = std::move(processes.engine_core);
+  RETURN_IF_ERROR(ParseWords(line));
+  if (line->frontend.model.empty()) return InvalidArgumentError("no model: tandem serve MODEL");
+  RETURN_IF_ERROR(UseHubCache(pull, line));
+  UseDashboard(line);
+  RETURN_IF_ERROR(ParseWords(line));
+  return CheckApiKeys(line->frontend);
+}
+
+}  // namespace
+
+StatusOr<ServeCommandLine> ParseServeCommandLine(const std::vector<std::string>& args,
+                                                 const ModelPuller& pull) {
+  ServeCommandLine line;
+  const Status filled = FillLine(args, pull, &line);
+  if (!filled.ok()) return WithOrigin(filled, line);
   return line;
 }
 

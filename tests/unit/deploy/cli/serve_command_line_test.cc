@@ -39,6 +39,15 @@ TEST_CASE("serve command line: a key that is a flag here has the origin of its o
   CHECK(Parse({"bare", "--config", file, "--log-format=text"}).frontend.log_format == "text");
 }
 
+TEST_CASE("serve command line: an error about a file's value names its line") {
+  const TempFolder folder;
+  const std::string file = folder.PathOf("f.yaml");
+  folder.Write("f.yaml", "model: m\nport: many\nmax-num-seqs: -1\nrevision: [a, b]\n");
+  CHECK(Refusal({"--config", file, "--port=1", "--revision=a"}).starts_with(file + ":3: --max-"));
+  CHECK(Refusal({"--config", file, "--max-num-seqs=1"}).starts_with(file + ":2: --port is "));
+  CHECK(Refusal({"--config", file, "--port=x", "--max-num-seqs=1"}).starts_with("--port is 'x'"));
+}
+
 TEST_CASE(
     "serve command line: the command line wins over the file, the file over the environment") {
   const TempFolder folder;
