@@ -100,6 +100,7 @@ void ExampleConnector::Report(KvTransferReport* report) {
       if (entry != look_ups_.end()) entry->second.found = job.found;
     } else if (job.kind == FolderJob::Kind::kStore) {
       NoteStored(job);
+      if (!job.status.ok()) report->not_stored.push_back(job.id);
       report->released.push_back(job.id);
     } else if (job.status.ok()) {
       report->loaded.push_back(job.id);

@@ -103,6 +103,7 @@ void MultiConnector::Report(KvTransferReport* report) {
     append(one.loaded, &report->loaded);
     append(one.failed_blocks, &report->failed_blocks);
     append(one.failed_loads, &report->failed_loads);
+    append(one.not_stored, &report->not_stored);
     for (const RequestId& id : one.released) {
       const auto keepers = keepers_.find(id);
       if (keepers != keepers_.end() && --keepers->second > 0) continue;

@@ -55,12 +55,14 @@ struct KvTransferReport {
   std::vector<BlockId> failed_blocks = {};
   std::vector<RequestId> failed_loads = {};  // asynchronous; ended, and nothing of them is valid
   std::vector<RequestId> released = {};      // ended requests whose kept blocks are no longer read
+  std::vector<RequestId> not_stored = {};    // of those: nobody can load what `params` name
 
   void Clear() {
     loaded.clear();
     failed_blocks.clear();
     failed_loads.clear();
     released.clear();
+    not_stored.clear();
   }
 };
 

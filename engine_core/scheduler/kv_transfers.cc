@@ -178,6 +178,10 @@ void KvTransfers::EndHeldBack(const Step& step) {
 void KvTransfers::Settle(const KvTransferReport& report) {
   for (const RequestId& id : report.loaded) EndLoad(id);
   for (const RequestId& id : report.failed_loads) EndLoad(id);
+  for (const RequestId& id : report.not_stored) {
+    const auto kept = FindKept(id);
+    if (kept != kept_.end() && kept->output) kept->output->record.kv_transfer_params.reset();
+  }
   for (const RequestId& id : report.released) {
     const auto kept = FindKept(id);
     if (kept == kept_.end()) continue;

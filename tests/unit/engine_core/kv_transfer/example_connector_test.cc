@@ -273,6 +273,23 @@ TEST_CASE("shared folder: a prefill returns params, and who brings them must fin
   CHECK_FALSE(prefill.last().kv_transfer_params);
 }
 
+TEST_CASE("shared folder: a prefill whose KV could not be stored has no params") {
+  const TempFolder folder;
+  const bool is_multi = GENERATE(false, true);
+  ConnectorBench prefill([&](const KvCache* cache) {
+    std::unique_ptr<InProcessConnector> example = MakeExample(cache, folder.path(), true, true);
+    if (!is_multi) return example;
+    std::vector<std::unique_ptr<InProcessConnector>> list;
+    list.push_back(std::move(example));
+    example = std::make_unique<MultiConnector>(std::move(list));
+    return example;
+  });
+  fs::remove_all(folder.path());
+  CHECK(prefill.Run(With("do_remote_decode", 30)) == 0);
+  CHECK(prefill.last().finish_reason == wire::FinishReason::kLength);
+  CHECK_FALSE(prefill.last().kv_transfer_params);
+}
+
 // Keeps blocks and outputs of all requests until it is to release them.
 class HoldingConnector final : public InProcessConnector {
  public:
