@@ -32,10 +32,16 @@ StatusOr<EngineLayout> ExternalLayout(const ServeCommandLine& line) {
         "--data-parallel-size-local: with --data-parallel-rank or "
         "--data-parallel-external-lb each command starts one engine");
   }
+  const int64_t start_rank = line.engine.data_parallel_start_rank;
+  if (IsGiven(line, "data-parallel-rank") && IsGiven(line, "data-parallel-start-rank") &&
+      line.engine.data_parallel_rank != start_rank) {
+    return Refusal("--data-parallel-start-rank " + std::to_string(start_rank) +
+                   ": --data-parallel-rank " + std::to_string(line.engine.data_parallel_rank) +
+                   " names this command's engine");
+  }
   EngineLayout layout;
-  layout.first_rank =
-      static_cast<int>(IsGiven(line, "data-parallel-rank") ? line.engine.data_parallel_rank
-                                                           : line.engine.data_parallel_start_rank);
+  layout.first_rank = static_cast<int>(
+      IsGiven(line, "data-parallel-rank") ? line.engine.data_parallel_rank : start_rank);
   layout.start_rank = layout.first_rank;
   return layout;
 }
@@ -105,7 +111,8 @@ StatusOr<EngineLayout> RolesLayout(const ServeCommandLine& line) {
   for (const char* flag :
        {"data-parallel-size", "data-parallel-size-local", "data-parallel-rank",
         "data-parallel-start-rank", "data-parallel-address", "data-parallel-rpc-port",
-        "data-parallel-external-lb", "data-parallel-hybrid-lb", "headless", "prefill-engines"}) {
+        "data-parallel-external-lb", "data-parallel-hybrid-lb", "data-parallel-lockstep",
+        "headless", "prefill-engines"}) {
     if (IsGiven(line, flag)) {
       return Refusal("--" + std::string(flag) +
                      ": --prefill and --decode name all engines, which are on this host");
@@ -182,6 +189,22 @@ Status CheckSame(std::string_view flag, bool is_same) {
                  ": which engines there are, and where they meet the frontend, stays as it is");
 }
 
+// Names of the flags that neither engines nor this command read.
+Words FrontendsOwnFlags() {
+  constexpr std::string_view kOfServe[] = {"data-parallel-size", "engine-hang-timeout"};
+  FrontendConfig frontend;
+  EngineConfig engine;
+  const std::vector<Flag> of_engines = EngineFlags(engine);
+  Words names;
+  for (const Flag& flag : FrontendFlags(frontend)) {
+    const bool is_of_engines =
+        std::ranges::find(of_engines, flag.name, &Flag::name) != of_engines.end();
+    const bool is_of_serve = std::ranges::find(kOfServe, flag.name) != std::end(kOfServe);
+    if (!is_of_engines && !is_of_serve) names.emplace_back(flag.name);
+  }
+  return names;
+}
+
 std::string Given(std::string_view flag, int value) {
   return "--" + std::string(flag) + "=" + std::to_string(value);
 }
@@ -224,7 +247,42 @@ StatusOr<EngineLayout> LayoutOf(const ServeCommandLine& line) {
                    std::to_string(layout.num_local) + " from rank " +
                    std::to_string(layout.first_rank) + " on");
   }
+  if (layout.has_frontend && layout.num_engines > 1 && !line.engine.enable_prefix_caching &&
+      line.frontend.data_parallel_routing == "prefix") {
+    return Refusal(
+        "--no-enable-prefix-caching: --data-parallel-routing prefix sends requests to the engine "
+        "that has their prefix in its cache");
+  }
   return layout;
+}
+
+Words IdleFlags(const EngineLayout& layout, const ServeCommandLine& line) {
+  const struct {
+    bool is_so;
+    Words flags;
+    const char* why;
+  } reasons[] = {
+      {!layout.has_frontend, FrontendsOwnFlags(), "with --headless there is no frontend here"},
+      {layout.handshake_address.empty(),
+       {"data-parallel-address", "data-parallel-rpc-port", "tcp-keys", "insecure-tcp"},
+       "all engines of the frontend are started here"},
+      {layout.has_frontend && layout.num_engines == 1,
+       {"data-parallel-routing"},
+       "the frontend has one engine"},
+      {layout.has_frontend && layout.num_prefill == 0 && line.frontend.prefill_engines == 0,
+       {"prefill-min-tokens"},
+       "no engine computes prompts for others"}};
+  Words sentences;
+  for (const auto& [is_so, flags, why] : reasons) {
+    std::string names;
+    for (const std::string& flag : flags) {
+      if (is_so && IsGiven(line, flag)) names += (names.empty() ? "--" : ", --") + flag;
+    }
+    if (names.empty()) continue;
+    const bool is_one = names.find(',') == names.npos;
+    sentences.push_back(names + (is_one ? " has" : " have") + " no effect: " + why);
+  }
+  return sentences;
 }
 
 Words FrontendWords(const EngineLayout& layout, const ServeCommandLine& line) {

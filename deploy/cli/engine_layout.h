@@ -31,6 +31,9 @@ struct EngineLayout {
 // INVALID_ARGUMENT names the flag that does not fit the others.
 StatusOr<EngineLayout> LayoutOf(const ServeCommandLine& line);
 
+// Flags that are given and change nothing in this layout, a sentence for each reason.
+std::vector<std::string> IdleFlags(const EngineLayout& layout, const ServeCommandLine& line);
+
 // The word that has an engine leave KV to others, or take theirs: engine_index of the layout, which
 // has prefill engines. folder: the command's runtime folder. A prefill engine listens at one of two
 // addresses, and both are known to those that read.

@@ -252,6 +252,7 @@ int RunServe(const std::vector<std::string>& args) {
   const std::vector<Flag> frontend_flags = FrontendFlags(line->frontend);
   const StatusOr<EngineLayout> layout = LayoutOf(*line);
   if (!layout.ok()) return ReportFailure(kCommand, layout.status(), kExitBadFlags);
+  for (std::string& idle : IdleFlags(*layout, *line)) line->warnings.push_back(std::move(idle));
   const StatusOr<std::vector<LocalEngine>> local_engines =
       LocalEngines(*layout, *line, std::getenv("CUDA_VISIBLE_DEVICES"));
   if (!local_engines.ok()) return ReportFailure(kCommand, local_engines.status(), kExitBadFlags);

@@ -128,6 +128,30 @@ TEST_CASE("engine layout: flags that do not fit together are refused") {
   CHECK(Refusal({"-dp", "2", "-dpa", "h", "--insecure-tcp", "--data-parallel-lockstep"})
             .starts_with("--data-parallel-lockstep: the engines are vLLM's"));
   CHECK(Refusal({"--handshake-address", "ipc:///x/y"}).starts_with("--handshake-address: this"));
+  CHECK(
+      Refusal({"-dp", "3", "-dpn", "1", "-dpr", "2"}).starts_with("--data-parallel-start-rank 2"));
+  CHECK(Refusal({"--prefill", "1", "--decode", "1", "--data-parallel-lockstep"})
+            .starts_with("--data-parallel-lockstep: --prefill and --decode"));
+  CHECK(Refusal({"-dp", "2", "--data-parallel-routing", "prefix", "--no-enable-prefix-caching"})
+            .starts_with("--no-enable-prefix-caching: --data-parallel-routing prefix"));
+}
+
+TEST_CASE("engine layout: flags without effect are named, once for each reason") {
+  const auto idle = [](const Words& args) { return IdleFlags(Layout(args), Parse(args)); };
+  CHECK(idle({"-dp", "2", "-dpl", "1", "-dpa", "127.0.0.1", "--data-parallel-routing", "prefix"}) ==
+        Words());
+  CHECK(idle({"--prefill", "1", "--decode", "1", "--prefill-min-tokens", "9"}) == Words());
+  CHECK(
+      idle({"-dp", "2", "--tcp-keys", "/k", "-dpp", "5"}) ==
+      Words{"--data-parallel-rpc-port, --tcp-keys have no effect: all engines of the frontend are "
+            "started here"});
+  CHECK(idle({"--data-parallel-routing", "load", "--insecure-tcp", "--prefill-min-tokens", "9"}) ==
+        Words{"--insecure-tcp has no effect: all engines of the frontend are started here",
+              "--data-parallel-routing has no effect: the frontend has one engine",
+              "--prefill-min-tokens has no effect: no engine computes prompts for others"});
+  const Words headless = {"--headless",     "-dp", "2", "-dpa", "h", "--port", "5",
+                          "--max-num-seqs", "9"};
+  CHECK(idle(headless) == Words{"--port has no effect: with --headless there is no frontend here"});
 }
 
 TEST_CASE("engine layout: CPUs and devices are divided") {
