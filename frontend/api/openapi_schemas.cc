@@ -359,6 +359,11 @@ constexpr std::string_view kAnthropicError =
 constexpr std::string_view kUnauthorized =
     R"({"type":"object","required":["error"],"properties":{"error":{"type":"string"}}})";
 
+// Inputs are one of two fields.
+BodySchema InputsSchema() {
+  return BodySchema({}).Add(kPoolingFields).Add(kConversationFields).Add(kRenderingFields);
+}
+
 }  // namespace
 
 const ResponseSchema& FindResponseSchema(std::string_view name) {
@@ -379,16 +384,10 @@ Json ComponentSchemas() {
       {"GenerateRequest", GenerateSchema()},
       {"GenerativeScoringRequest",
        BodySchema({"query", "items", "label_token_ids"}).Add(kGenerativeScoringFields).ToJson()},
-      {"EmbeddingRequest",
-       BodySchema({"input"}).Add(kPoolingFields).Add(kEncodingFields).Add(kUnbuiltFields).ToJson()},
-      {"PoolingRequest", BodySchema({"input"})
-                             .Add(kPoolingFields)
-                             .Add(kEncodingFields)
-                             .Add(kTaskFields)
-                             .Add(kUnbuiltFields)
-                             .ToJson()},
-      {"ClassificationRequest",
-       BodySchema({"input"}).Add(kPoolingFields).Add(kUnbuiltFields).ToJson()},
+      {"EmbeddingRequest", InputsSchema().Add(kEncodingFields).Add(kUnbuiltFields).ToJson()},
+      {"PoolingRequest",
+       InputsSchema().Add(kEncodingFields).Add(kTaskFields).Add(kUnbuiltFields).ToJson()},
+      {"ClassificationRequest", InputsSchema().Add(kUnbuiltFields).ToJson()},
       {"ScoreRequest",
        BodySchema({}).Add(kPoolingFields).Add(kScoreFields).Add(kPairFields).ToJson()},
       {"RerankRequest", BodySchema({"query", "documents"})

@@ -38,6 +38,9 @@ inline constexpr std::string_view kResponseFormat =
 inline constexpr std::string_view kMessages =
     R"({"type":"array","minItems":1,"items":{"type":"object","required":["role"],"properties":)"
     R"({"role":{"enum":["system","developer","user","assistant","tool","function"]}}}})";
+inline constexpr std::string_view kConversations =
+    R"({"type":"array","minItems":1,"items":{"anyOf":[{"type":"object","required":["role"]},)"
+    R"({"type":"array","minItems":1,"items":{"type":"object","required":["role"]}}]}})";
 inline constexpr std::string_view kTools =
     R"({"type":"array","minItems":1,"items":{"type":"object","required":["function"],"properties":)"
     R"({"type":{"const":"function"},"function":{"type":"object","required":["name"],)"
@@ -52,6 +55,15 @@ inline constexpr std::string_view kPrompt =
     R"({"type":"array","minItems":1,"items":{"type":"integer","minimum":0}},)"
     R"({"type":"array","minItems":1,"items":)"
     R"({"type":"array","items":{"type":"integer","minimum":0}}}]})";
+inline constexpr std::string_view kPoolingInput =
+    R"({"anyOf":[{"type":"string"},)"
+    R"({"type":"array","minItems":1,"items":{"type":"string"}},)"
+    R"({"type":"array","minItems":1,"items":{"type":"integer","minimum":0}},)"
+    R"({"type":"array","minItems":1,"items":)"
+    R"({"type":"array","items":{"type":"integer","minimum":0}}},)"
+    R"({"type":"array","minItems":1,"items":{"type":"object","required":["role"]}},)"
+    R"({"type":"array","minItems":1,"items":)"
+    R"({"type":"array","minItems":1,"items":{"type":"object","required":["role"]}}}]})";
 
 inline constexpr std::string_view kTextOrTexts =
     R"({"anyOf":[{"type":"string"},{"type":"array","items":{"type":"string"}}]})";

@@ -27,7 +27,32 @@ Status ReadName(const Json& value, std::initializer_list<std::pair<std::string_v
 
 }  // namespace
 
+namespace {
+
+bool IsConversation(const Json& value) {
+  return value.is_array() && !value.empty() && value[0].is_object();
+}
+
+}  // namespace
+
+Status ParseConversations(Json& value, PoolingRequest* out) {
+  const bool is_batch = value.is_array() && !value.empty() && value[0].is_array();
+  Json conversations = is_batch ? std::move(value) : Json::array({std::move(value)});
+  for (Json& conversation : conversations) {
+    ChatRequest chat;
+    RETURN_IF_ERROR(ParseMessages(conversation, &chat));
+    if (!chat.images.empty()) {
+      return InvalidArgumentError("models that make vectors or scores take no images here")
+          .WithParam("messages");
+    }
+    out->conversations.push_back(std::move(chat.messages));
+  }
+  return OkStatus();
+}
+
 Status ParsePoolingInput(Json& value, PoolingRequest* out) {
+  const bool is_batch = value.is_array() && !value.empty() && IsConversation(value[0]);
+  if (is_batch || IsConversation(value)) return ParseConversations(value, out);
   Status status = ParsePrompt(value, out);
   if (!status.ok()) return status;
   const bool is_empty = std::visit([](const auto& list) { return list.empty(); }, out->prompt);
@@ -123,21 +148,6 @@ Status CheckPairs(const ScoreRequest& request) {
   return InvalidArgumentError("Input lengths must be either 1:1, 1:N or N:N");
 }
 
-template <class... Fields>
-StatusOr<PoolingRequest> ParseInputs(Json body, const Fields&... fields) {
-  if (!body.is_object()) return NotAnObject(body);
-  PoolingRequest request;
-  BodyErrors errors;
-  const bool has_other = !IsAbsent(body, "messages") || !IsAbsent(body, "data");
-  if (IsAbsent(body, "input") && !has_other) errors.AddForm("body.input", "is required");
-  (ParseFields<PoolingRequest>(body, fields, &request, &errors), ...);
-  ParseFields<PoolingRequest>(body, kUnbuiltFields, &request, &errors);
-  LogUnknownFields(body, kUnbuiltFields, fields...);
-  RETURN_IF_ERROR(errors.Result());
-  RETURN_IF_ERROR(CheckGenerationRequest(request));
-  return request;
-}
-
 // Of the names that one field has, exactly one is there.
 void RequireOne(const Json& body, std::initializer_list<const char*> names, BodyErrors* errors) {
   std::string all;
@@ -149,6 +159,23 @@ void RequireOne(const Json& body, std::initializer_list<const char*> names, Body
   const std::string location = "body." + std::string(*names.begin());
   if (num_given == 0) errors->AddForm(location, "is required");
   if (num_given > 1) errors->AddForm(location, "only one of " + all + " can be given");
+}
+
+template <class... Fields>
+StatusOr<PoolingRequest> ParseInputs(Json body, const Fields&... fields) {
+  if (!body.is_object()) return NotAnObject(body);
+  PoolingRequest request;
+  BodyErrors errors;
+  if (IsAbsent(body, "data")) RequireOne(body, {"input", "messages"}, &errors);
+  (ParseFields<PoolingRequest>(body, fields, &request, &errors), ...);
+  ParseFields<PoolingRequest>(body, kConversationFields, &request, &errors);
+  ParseFields<ChatRequest>(body, kRenderingFields, &request.chat, &errors);
+  ParseFields<PoolingRequest>(body, kUnbuiltFields, &request, &errors);
+  LogUnknownFields(body, kUnbuiltFields, kConversationFields, kRenderingFields, fields...);
+  RETURN_IF_ERROR(errors.Result());
+  RETURN_IF_ERROR(CheckGenerationRequest(request));
+  RETURN_IF_ERROR(CheckChatRequest(request.chat));
+  return request;
 }
 
 StatusOr<ScoreRequest> ParsePairs(Json body, std::span<const ApiField<ScoreRequest>> own_fields,

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
 
 namespace tandem {
@@ -25,6 +26,9 @@ struct PoolingRequest : CompletionRequest {
   std::optional<int64_t> dimensions;
   std::optional<bool> use_activation;
   std::optional<std::string> task;  // of /pooling
+  // In place of a prompt: each becomes one by the template. `chat` has what they share.
+  std::vector<JsonDocument> conversations;
+  ChatRequest chat;
 };
 
 // Of /score and /rerank: each query with its document, one query with all of them.
@@ -43,7 +47,8 @@ struct CohereEmbedRequest : PoolingRequest {
   bool wants_float = true, wants_binary = false, wants_ubinary = false, wants_base64 = false;
 };
 
-Status ParsePoolingInput(Json& value, PoolingRequest* out);  // texts or token ids
+Status ParsePoolingInput(Json& value, PoolingRequest* out);
+Status ParseConversations(Json& value, PoolingRequest* out);  // one, or a list of them
 Status ParseEncodingFormat(Json& value, PoolingRequest* out);
 Status ParseEmbedDtype(Json& value, PoolingRequest* out);
 Status ParseEndianness(Json& value, PoolingRequest* out);
@@ -55,8 +60,8 @@ inline constexpr ApiField<PoolingRequest> kPoolingFields[] = {
     {"input",
      &ParsePoolingInput,
      {},
-     "A text, a list of texts, token ids, or a list of such lists.",
-     field_schema::kPrompt},
+     "A text, a list of texts, token ids, a list of such lists, or as messages.",
+     field_schema::kPoolingInput},
     {"truncate_prompt_tokens",
      &PoolingRequest::truncate_prompt_tokens,
      {-1, kMaxTokenId},
@@ -69,7 +74,7 @@ inline constexpr ApiField<PoolingRequest> kPoolingFields[] = {
     {"add_special_tokens",
      &PoolingRequest::add_special_tokens,
      {},
-     "Add those that the tokenizer adds; default true."},
+     "Add those that the tokenizer adds; default true, of conversations false."},
     {"use_activation",
      &PoolingRequest::use_activation,
      {},
@@ -105,13 +110,36 @@ inline constexpr ApiField<PoolingRequest> kEncodingFields[] = {
      "The first ones alone, of models trained for it."},
 };
 
+inline constexpr ApiField<PoolingRequest> kConversationFields[] = {
+    {"messages",
+     &ParseConversations,
+     {},
+     "A conversation, or a list of them, in place of input.",
+     field_schema::kConversations},
+};
+// Of its rendering, as of a chat.
+inline constexpr ApiField<ChatRequest> kRenderingFields[] = {
+    {"add_generation_prompt",
+     &ChatRequest::add_generation_prompt,
+     {},
+     "End conversations with the start of the assistant's turn; default false."},
+    {"continue_final_message",
+     &ChatRequest::continue_final_message,
+     {},
+     "Leave the last message open."},
+    {"chat_template",
+     &ChatRequest::chat_template,
+     {},
+     "A template in place of the model's; needs --trust-request-chat-template."},
+    {"chat_template_kwargs",
+     &ParseChatTemplateKwargs,
+     {},
+     "Variables for the template.",
+     field_schema::kObject},
+};
+
 // Of other inputs than texts and tokens, and of vectors for each token.
 inline constexpr ApiField<PoolingRequest> kUnbuiltFields[] = {
-    {"messages", Unsupported{}, {}, "Conversations as inputs."},
-    {"add_generation_prompt", Unsupported{"false"}, {}, "Of conversations."},
-    {"continue_final_message", Unsupported{"false"}, {}, "Of conversations."},
-    {"chat_template", Unsupported{}, {}, "Of conversations."},
-    {"chat_template_kwargs", Unsupported{}, {}, "Of conversations."},
     {"media_io_kwargs", Unsupported{}, {}, "Of conversations with images."},
     {"data", Unsupported{}, {}, "Inputs of plugins."},
     {"late_chunking_params", Unsupported{}, {}, "Of models with a vector for each token."},

@@ -148,7 +148,10 @@ StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request) const {
   if (!request.chat_template) {
     if (tool_template_ && ShowsTools(request)) return RenderChat(request, *tool_template_);
     if (chat_template_) return RenderChat(request, *chat_template_);
-    return InvalidArgumentError("this model has no chat template; use /v1/completions");
+    return InvalidArgumentError(
+        config_.pooling ? "this model has no chat template; send input, or start the server with "
+                          "--chat-template"
+                        : "this model has no chat template; use /v1/completions");
   }
   if (!config_.trust_request_chat_template) {
     return Refuse("chat_template",

@@ -179,6 +179,7 @@ class InputProcessor {
   // The ids of one text, truncated as the request says.
   StatusOr<std::vector<TokenId>> PoolingInput(const PoolingRequest& request, std::string_view text,
                                               int64_t max_model_len) const;
+  Status RenderConversations(PoolingRequest* request) const;
   struct PoolingTokens {
     std::vector<TokenId> token_ids;
     std::optional<int64_t> second_begin = {};  // of a pair with token types

@@ -103,15 +103,42 @@ Status InputProcessor::CheckPooling(const PoolingRequest& request,
                                      : "one of " + list));
 }
 
+// Puts the conversations' texts in their place.
+Status InputProcessor::RenderConversations(PoolingRequest* request) const {
+  if (request->conversations.empty()) return OkStatus();
+  constexpr size_t kMaxCopiedBytes = size_t{64} << 20;
+  ChatRequest& chat = request->chat;
+  const size_t num_bytes =
+      chat.chat_template_kwargs.is_null() ? 0 : DumpJson(*chat.chat_template_kwargs).size();
+  if (num_bytes > kMaxCopiedBytes / request->conversations.size()) {
+    return Refuse("chat_template_kwargs", "chat_template_kwargs are too large for " +
+                                              std::to_string(request->conversations.size()) +
+                                              " conversations, each of which gets them");
+  }
+  if (!chat.add_generation_prompt) chat.add_generation_prompt = false;
+  TextPrompts texts;
+  for (JsonDocument& conversation : request->conversations) {
+    chat.messages = std::move(conversation);
+    ASSIGN_OR_RETURN(std::string text, RenderChat(chat));
+    texts.push_back(std::move(text));
+  }
+  request->conversations.clear();
+  request->prompt = std::move(texts);
+  if (!request->add_special_tokens) request->add_special_tokens = false;
+  return OkStatus();
+}
+
 StatusOr<ProcessedRequest> InputProcessor::Process(PoolingRequest request,
                                                    const RequestContext& context) const {
   RETURN_IF_ERROR(CheckPooling(request, context));
   const size_t num_inputs =
+      request.conversations.size() +
       std::visit([](const auto& list) { return list.size(); }, request.prompt);
   if (static_cast<int64_t>(num_inputs) > config_.max_pooling_inputs) {
     return Refuse("input", "input has " + std::to_string(num_inputs) + " entries, at most " +
                                std::to_string(config_.max_pooling_inputs) + " are allowed");
   }
+  RETURN_IF_ERROR(RenderConversations(&request));
   std::vector<PoolingTokens> inputs;
   if (auto* texts = std::get_if<TextPrompts>(&request.prompt)) {
     SetCase(texts);

@@ -160,11 +160,11 @@ class Embeddings(unittest.TestCase):
         for field, value in (("encoding_format", "hex"), ("encoding_format", 1), ("embed_dtype", "fp8_e4m3"),
                              ("dimensions", 0), ("dimensions", "x"), ("truncation_side", "middle"),
                              ("truncate_prompt_tokens", -2), ("normalize", True), ("padding", "max_length"),
-                             ("messages", [{"role": "user", "content": "a"}]), ("chat_template", "x"),
+                             ("messages", [{"role": "user", "content": "a"}]), ("chat_template", 5),
                              ("late_chunking_params", {"chunk_size": 4}), ("data", "x")):
             self.refuse(self.server, "/v1/embeddings", 400, field.split("_")[0], **{"input": "a", field: value})
         for path in ("/v1/embeddings", "/pooling"):
-            self.refuse(self.server, path, 400, "`messages` is not supported", messages=[{"role": "user", "content": "a"}])
+            self.refuse(self.server, path, 400, "no chat template; send input", messages=[{"role": "user", "content": "a"}])
         self.refuse(self.server, "/v1/embeddings", 404, "does not exist", input="a", model="other")
         self.refuse(self.server, "/pooling", 400, "task", input="a", task="score")
         self.refuse(self.server, "/v1/embeddings", 400, "at most", input=["a"] * 2049)
@@ -423,6 +423,14 @@ class Generators(unittest.TestCase):
             self.assertEqual(status, 200, reply)
             for item in json.loads(reply)["data"]:
                 self.assertAlmostEqual(sum(number * number for number in item["embedding"]), 1, delta=1e-4)
+            # A conversation is the text that the model's template makes of it.
+            messages = [{"role": "user", "content": "Hello"}]
+            chat = {"messages": messages, "add_generation_prompt": False}
+            ids = json.loads(server.post("/tokenize", chat)[1])["tokens"]
+            vectors = [json.loads(server.post("/v1/embeddings", body)[1])["data"]
+                       for body in ({"messages": messages}, {"input": messages}, {"input": ids})]
+            self.assertEqual(vectors[0], vectors[2])
+            self.assertEqual(vectors[1], vectors[2])
             self.refuse(server, "/v1/embeddings", 400, "The model does not support Matryoshka", input="a", dimensions=8)
 
     def test_files_that_are_wrong_are_the_models_whichever_process_finds_it(self):
