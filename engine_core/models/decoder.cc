@@ -116,6 +116,9 @@ Status Decoder::LoadHead(const LoadContext& context) {
     const StoredMatrix head[] = {
         TableOf(context, options_.head, num_ids, context.share.OfAbout(num_ids))};
     lm_head_.adapter_site = AddAdapterSite(context, head, {}, *embedding_.weight);
+    if (options_.has_head_bias) {
+      ASSIGN_OR_RETURN(lm_head_.bias, LoadBias(context, head));
+    }
   }
   if (options_.final_norm.empty()) return OkStatus();
   ASSIGN_OR_RETURN(final_norm_,

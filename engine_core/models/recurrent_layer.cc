@@ -83,8 +83,8 @@ class LayerLoader {
   StatusOr<LinearLayer> LoadSome(const char* name, int64_t rows, int64_t columns, const Runs& runs,
                                  const LinearOptions& options = {}) const;
   // The projection back.
-  StatusOr<LinearLayer> LoadOut(const char* name, int64_t columns) const {
-    return LoadRows(context_, Name(name), hidden_, columns, /*has_bias=*/false);
+  StatusOr<LinearLayer> LoadOut(const char* name, int64_t columns, bool has_bias = false) const {
+    return LoadRows(context_, Name(name), hidden_, columns, has_bias);
   }
   // Some numbers of a vector of `size`.
   StatusOr<OwnedTensor> LoadSome(const char* name, int64_t size, const Runs& runs) const;
@@ -318,10 +318,11 @@ StatusOr<RecurrentLayer> LayerLoader::LoadShortConv() {
   for (int64_t part = 0; part < 3; ++part) {
     AddRuns(Name(".in_proj"), 3 * hidden_, hidden_, share_.channels, part * hidden_, &in);
   }
+  const bool has_bias = shape_.has_conv_bias;  // which the projections have, too
   RecurrentLayer layer;
-  ASSIGN_OR_RETURN(layer.in, LoadLinear(context_, in));
+  ASSIGN_OR_RETURN(layer.in, LoadLinear(context_, in, {.has_bias = has_bias}));
   RETURN_IF_ERROR(LoadConv(".conv", &layer));
-  ASSIGN_OR_RETURN(layer.out, LoadOut(".out_proj", hidden_));
+  ASSIGN_OR_RETURN(layer.out, LoadOut(".out_proj", hidden_, has_bias));
   return layer;
 }
 

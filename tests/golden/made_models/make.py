@@ -2,7 +2,7 @@
 """Writes models.json.gz: what HF transformers computes for small models whose weights both sides make up from the
 tensors' names (tests/support/engine/made_weights.h), in float32 on the CPU.
 
-    python make.py        # needs torch and transformers; written with 5.19.0
+    python make.py        # needs torch and transformers; written with 5.24.0
 
 Each case: config.json as it is published, and for two prompts every STRIDE-th logit after the last token.
 """
@@ -125,6 +125,14 @@ CASES = [
     case("GlmMoeDsaForCausalLM", LATENT | dict(
         num_hidden_layers=5, n_group=1, topk_group=1, index_n_heads=14, index_topk_freq=3, index_skip_topk_offset=2,
         rope_parameters=dict(rope_type="default", rope_theta=10000.0)), experts()),
+    case("Lfm2ForCausalLM", BASE | dict(
+        norm_eps=1e-5, conv_L_cache=3, conv_bias=True, layer_types=["conv", "full_attention", "conv"],
+        block_auto_adjust_ff_dim=False, rope_theta=1000000.0, tie_word_embeddings=True), name="LFM2 with biases"),
+    case("PhimoeForCausalLM", BASE | dict(
+        num_local_experts=4, num_experts_per_tok=2, attention_bias=True, lm_head_bias=True, rms_norm_eps=1e-5,
+        router_jitter_noise=0.01, input_jitter_noise=0.0, sliding_window=None, tie_word_embeddings=True),
+        experts("w3", "w1", "w2"),
+        [(r"\.mlp\.", ".block_sparse_moe."), (r"\.router\.", ".gate.")], name="Phi-3.5-MoE, tied, with a bias of its head"),
 ]
 
 
