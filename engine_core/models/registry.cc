@@ -69,6 +69,10 @@ constexpr ConfigRules kPhiMoeRules = {
     .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 1000000, "num_experts_per_tok": 2,
                     "num_local_experts": 16, "router_jitter_noise": 0.01})"};
 
+// Of DeepSeek V3's mixture and latent attention, which others have, too.
+constexpr std::string_view kDeepseekV3Required =
+    R"({"scoring_func": "sigmoid", "rope_interleave": true})";
+
 constexpr ConfigRules kGraniteMoeRules = {
     .spell = SpellGraniteMoe,
     .mixtures = MixtureLayers::kByKeys,
@@ -110,12 +114,14 @@ constexpr ArchitectureRow kArchitectures[] = {
      LoadDeepseekV2,
      {.has_latent = true,
       .mixtures = MixtureLayers::kFromLayer,
+      .required = R"({"scoring_func": "softmax"})",
       .defaults = R"({"topk_method": "greedy", "q_lora_rank": 1536, "kv_lora_rank": 512,
                       "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128})"}},
     {"DeepseekV3ForCausalLM",
      LoadDeepseekV3,
      {.has_latent = true,
       .mixtures = MixtureLayers::kFromLayer,
+      .required = kDeepseekV3Required,
       .defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
                       "qk_rope_head_dim": 64, "v_head_dim": 128, "n_group": 8, "topk_group": 4,
                       "norm_topk_prob": true, "routed_scaling_factor": 2.5,
@@ -125,6 +131,7 @@ constexpr ArchitectureRow kArchitectures[] = {
      {.has_latent = true,
       .has_index = true,
       .mixtures = MixtureLayers::kFromLayer,
+      .required = kDeepseekV3Required,
       .defaults = R"({"q_lora_rank": 1536, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
                       "qk_rope_head_dim": 64, "v_head_dim": 128, "n_group": 8, "topk_group": 4,
                       "norm_topk_prob": true, "routed_scaling_factor": 2.5,
@@ -188,9 +195,9 @@ constexpr ArchitectureRow kArchitectures[] = {
      LoadGemma4,
      {.has_window = true,
       .is_uneven = true,
+      .spell = SpellGemma4,
       .mixtures = MixtureLayers::kByKeys,
       .renames = R"({"top_k_experts": "num_experts_per_tok"})",
-      .required = R"({"per_layer_config": null})",
       .defaults = R"({"sliding_window": 512, "sliding_window_pattern": 6, "vocab_size": 262144,
                       "num_attention_heads": 8, "num_key_value_heads": 4, "head_dim": 256,
                       "global_head_dim": 512, "hidden_size_per_layer_input": 256,
@@ -216,6 +223,7 @@ constexpr ArchitectureRow kArchitectures[] = {
      LoadDeepseekV3,
      {.has_latent = true,
       .mixtures = MixtureLayers::kFromLayer,
+      .required = kDeepseekV3Required,
       .defaults = R"({"q_lora_rank": 768, "kv_lora_rank": 512, "qk_nope_head_dim": 192,
                       "qk_rope_head_dim": 64, "v_head_dim": 256, "norm_topk_prob": true,
                       "n_shared_experts": 1, "first_k_dense_replace": 1})"}},
@@ -224,6 +232,7 @@ constexpr ArchitectureRow kArchitectures[] = {
      {.has_latent = true,
       .has_index = true,
       .mixtures = MixtureLayers::kFromLayer,
+      .required = kDeepseekV3Required,
       .defaults = R"({"rms_norm_eps": 1e-5, "q_lora_rank": 2048, "kv_lora_rank": 512,
                       "qk_nope_head_dim": 192, "qk_rope_head_dim": 64, "v_head_dim": 256,
                       "norm_topk_prob": true, "routed_scaling_factor": 2.5,
@@ -287,6 +296,7 @@ constexpr ArchitectureRow kArchitectures[] = {
       .recurrent = RecurrentKind::kChannelDelta,
       .spell = SpellKimi,
       .mixtures = MixtureLayers::kFromLayer,
+      .required = R"({"moe_router_activation_func": "sigmoid", "mla_use_nope": true})",
       .defaults = R"({"moe_renormalize": true, "kv_lora_rank": 512, "qk_nope_head_dim": 128,
                       "qk_rope_head_dim": 64, "v_head_dim": 128})"}},
     {"Lfm2ForCausalLM",

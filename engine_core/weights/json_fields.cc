@@ -40,6 +40,16 @@ Status ReadSize(const Json& json, const char* key, int64_t max, int64_t fallback
   return OkStatus();
 }
 
+Status ReadCount(const Json& json, const char* key, int64_t max, int64_t* out) {
+  const Json* value = Find(json, key);
+  if (value == nullptr) return OkStatus();
+  if (!value->is_number_unsigned() || value->get<uint64_t>() > static_cast<uint64_t>(max)) {
+    return BadValue(key, *value, "an integer in [0, " + std::to_string(max) + "]");
+  }
+  *out = value->get<int64_t>();
+  return OkStatus();
+}
+
 Status ReadPositive(const Json& json, const char* key, double* out) {
   const Json* value = Find(json, key);
   if (value == nullptr) return OkStatus();

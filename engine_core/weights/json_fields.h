@@ -22,6 +22,8 @@ Status BadValue(const char* key, const nlohmann::json& value, const std::string&
 // makes the key required.
 Status ReadSize(const nlohmann::json& json, const char* key, int64_t max, int64_t fallback,
                 int64_t* out);
+// An integer in [0, max].
+Status ReadCount(const nlohmann::json& json, const char* key, int64_t max, int64_t* out);
 // A finite number > 0.
 Status ReadPositive(const nlohmann::json& json, const char* key, double* out);
 // A list of finite numbers > 0.

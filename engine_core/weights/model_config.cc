@@ -93,7 +93,7 @@ Status ReadShape(const Json& json, const ConfigRules& rules, ModelConfig* config
   RETURN_IF_ERROR(ReadSize(json, "head_dim", kMaxDim,
                            std::max<int64_t>(1, config->hidden_size / config->num_heads),
                            &config->head_dim));
-  if (config->head_dim % 2 != 0) {
+  if (config->head_dim % 2 != 0 && !rules.has_latent) {
     return InvalidArgumentError("head_dim " + std::to_string(config->head_dim) + " must be even");
   }
   if (config->num_heads > kMaxDim / config->head_dim) {
@@ -168,13 +168,7 @@ Status ReadSlidingLayers(const Json& json, ModelConfig* config) {
     return OkStatus();
   }
   int64_t first = 0, pattern = 0;
-  if (Find(json, "max_window_layers") != nullptr) {  // Qwen's
-    const Json& value = json["max_window_layers"];
-    if (!value.is_number_unsigned() || value.get<uint64_t>() > uint64_t{kMaxLayers}) {
-      return BadValue("max_window_layers", value, "a number of layers");
-    }
-    first = value.get<int64_t>();
-  }
+  RETURN_IF_ERROR(ReadCount(json, "max_window_layers", kMaxLayers, &first));  // Qwen's
   const Json* letters = Find(json, "sliding_window_pattern");
   if (letters != nullptr && letters->is_string()) return ReadLetters(*letters, config);
   RETURN_IF_ERROR(ReadSize(json, "sliding_window_pattern", kMaxLayers, kMaxLayers + 1, &pattern));
@@ -191,7 +185,7 @@ Status ReadSlidingWindow(const Json& json, const ConfigRules& rules, ModelConfig
   }
   bool is_used = true;
   RETURN_IF_ERROR(ReadBool(json, "use_sliding_window", &is_used));
-  RETURN_IF_ERROR(ReadSize(json, "sliding_window", kMaxPositions - 1, 0, &config->sliding_window));
+  RETURN_IF_ERROR(ReadCount(json, "sliding_window", kMaxPositions - 1, &config->sliding_window));
   RETURN_IF_ERROR(ReadSlidingLayers(json, config));
   auto& layers = config->sliding_layers;
   if (!is_used || config->sliding_window == 0) layers.assign(layers.size(), false);
@@ -240,10 +234,7 @@ Status ReadMlpTypes(const Json& json, ModelConfig* config) {
 Status ReadRoutedExperts(const Json& json, ModelConfig* config) {
   int64_t first = 0, step = 1, num_shared = 0;
   RETURN_IF_ERROR(ReadSize(json, "n_routed_experts", kMaxExperts, 0, &config->num_experts));
-  const Json* dense = Find(json, "first_k_dense_replace");  // may be 0
-  if (dense != nullptr && *dense != 0) {
-    RETURN_IF_ERROR(ReadSize(json, "first_k_dense_replace", kMaxLayers, 0, &first));
-  }
+  RETURN_IF_ERROR(ReadCount(json, "first_k_dense_replace", kMaxLayers, &first));
   RETURN_IF_ERROR(ReadSize(json, "moe_layer_freq", kMaxLayers, 1, &step));
   for (int64_t i = 0; i < config->num_layers; ++i) {
     config->mixture_layers.push_back(config->num_experts > 0 && i >= first && i % step == 0);
@@ -253,10 +244,7 @@ Status ReadRoutedExperts(const Json& json, ModelConfig* config) {
   RETURN_IF_ERROR(ReadSize(json, "topk_group", kMaxExperts, 1, &config->num_chosen_groups));
   RETURN_IF_ERROR(ReadPositive(json, "routed_scaling_factor", &config->routed_scaling_factor));
   RETURN_IF_ERROR(ReadString(json, "topk_method", &config->topk_method));
-  const Json* shared = Find(json, "n_shared_experts");  // may be 0
-  if (shared != nullptr && *shared != 0) {
-    RETURN_IF_ERROR(ReadSize(json, "n_shared_experts", kMaxExperts, 0, &num_shared));
-  }
+  RETURN_IF_ERROR(ReadCount(json, "n_shared_experts", kMaxExperts, &num_shared));
   RETURN_IF_ERROR(ReadSize(json, "moe_latent_size", kMaxDim, 0, &config->moe_latent_size));
   int64_t last = 0;
   const Json* end = Find(json, "moe_layer_end_index");  // may be -1: to the end
@@ -303,8 +291,8 @@ Status ReadExperts(const Json& json, MixtureLayers mixtures, ModelConfig* config
   }
   RETURN_IF_ERROR(
       ReadSize(json, "moe_intermediate_size", kMaxDim, 0, &config->moe_intermediate_size));
-  RETURN_IF_ERROR(ReadSize(json, "shared_expert_intermediate_size", kMaxDim, 0,
-                           &config->shared_intermediate_size));
+  RETURN_IF_ERROR(ReadCount(json, "shared_expert_intermediate_size", kMaxDim,
+                            &config->shared_intermediate_size));
   if (mixtures == MixtureLayers::kByKeys) return ReadMixtureLayers(json, config);
   RETURN_IF_ERROR(ReadRoutedExperts(json, config));
   return mixtures == MixtureLayers::kByTypes ? ReadMixtureTypes(json, config) : OkStatus();

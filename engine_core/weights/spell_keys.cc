@@ -17,6 +17,8 @@ using Json = nlohmann::json;
 constexpr int64_t kMaxDim = int64_t{1} << 24;
 constexpr int64_t kMaxLayers = 10'000;
 
+constexpr char kKvHeads[] = "num_key_value_heads";
+
 using Names = std::pair<const char*, const char*>;
 
 // What the file has under their names, under ours too.
@@ -61,6 +63,18 @@ const char* TypeOfLetter(char letter) {
       return "moe";
     default:
       return nullptr;
+  }
+}
+
+// Transformers 5 leaves the number of Nemotron-H's layers to the list of their types.
+void CountLayers(Json* keys) {
+  if (Find(*keys, "num_hidden_layers") != nullptr) return;
+  const Json* types = Find(*keys, "layer_types");
+  const Json* pattern = Find(*keys, "hybrid_override_pattern");
+  if (pattern != nullptr && pattern->is_string()) {
+    (*keys)["num_hidden_layers"] = pattern->get_ref<const std::string&>().size();
+  } else if (types != nullptr && types->is_array()) {
+    (*keys)["num_hidden_layers"] = types->size();
   }
 }
 
@@ -201,6 +215,7 @@ Status SpellNemotronH(Json* keys) {
   if (Find(*keys, "layer_norm_epsilon") == nullptr) {
     CopyKeys(keys, {{"norm_eps", "layer_norm_epsilon"}});
   }
+  CountLayers(keys);
   RETURN_IF_ERROR(ReadPattern(keys));
   const Json* types = Find(*keys, "layer_types");
   if (types == nullptr) return InvalidArgumentError("hybrid_override_pattern is missing");
@@ -221,6 +236,32 @@ Status SpellFalconH1(Json* keys) {
   }
   (*keys)["mlp_gate_multiplier"] = of_mlp[0];
   (*keys)["mlp_out_multiplier"] = of_mlp[1];
+  return OkStatus();
+}
+
+// Transformers 5.24 lists the heads of the layers without a window in place of global_head_dim and
+// num_global_key_value_heads; what they have as the others is left out.
+Status SpellGemma4(Json* keys) {
+  const Json* layers = Find(*keys, "per_layer_config");
+  if (layers == nullptr) return OkStatus();
+  const Json* types = Find(*keys, "layer_types");
+  if (types == nullptr || !types->is_array()) return InvalidArgumentError("layer_types is missing");
+  const Json heads = layers->is_object() && !layers->empty() ? layers->front() : Json::object();
+  Json expected = Json::object();
+  for (size_t i = 0; i < types->size() && !heads.empty(); ++i) {
+    const bool is_global = (*types)[i] == "full_attention" || i + 1 == types->size();
+    if (is_global) expected[std::to_string(i)] = heads;
+  }
+  bool shares_values = false;
+  RETURN_IF_ERROR(ReadBool(*keys, "attention_k_eq_v", &shares_values));
+  const size_t num_known = heads.count("head_dim") + (shares_values ? heads.count(kKvHeads) : 0);
+  if (*layers != expected || !heads.is_object() || num_known != heads.size()) {
+    return BadValue("per_layer_config", *layers,
+                    "head_dim, and with attention_k_eq_v num_key_value_heads, the same for each "
+                    "layer of full_attention");
+  }
+  (*keys)["global_head_dim"] = heads.value("head_dim", (*keys)["head_dim"]);
+  (*keys)["num_global_key_value_heads"] = heads.value(kKvHeads, (*keys)[kKvHeads]);
   return OkStatus();
 }
 

@@ -14,6 +14,7 @@ Status SpellKimi(nlohmann::json* keys);
 Status SpellLfm2(nlohmann::json* keys);
 Status SpellLfm2Moe(nlohmann::json* keys);
 Status SpellHunyuanMoe(nlohmann::json* keys);
+Status SpellGemma4(nlohmann::json* keys);
 Status SpellGraniteMoe(nlohmann::json* keys);
 Status SpellGraniteHybrid(nlohmann::json* keys);
 Status SpellNemotronH(nlohmann::json* keys);

@@ -17,16 +17,6 @@ constexpr int64_t kMaxLayers = 10'000;
 // once.
 constexpr int64_t kMaxGroup = 32;
 
-// As ReadSize, where the file may have a 0.
-Status ReadCount(const Json& json, const char* key, int64_t max, int64_t* out) {
-  const Json* value = Find(json, key);
-  if (value != nullptr && *value == 0) {
-    *out = 0;
-    return OkStatus();
-  }
-  return ReadSize(json, key, max, 0, out);
-}
-
 Status ReadGlobalHeads(const Json& json, ModelConfig* config) {
   UnevenConfig& uneven = config->uneven;
   RETURN_IF_ERROR(

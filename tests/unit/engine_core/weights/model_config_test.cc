@@ -188,6 +188,8 @@ TEST_CASE("model config: which layers have a window") {
   CHECK(Windows(json) == std::vector{0, 0, 0, 7});
   json["max_window_layers"] = 4;
   CHECK(Parse(json)->sliding_window == 0);
+  json["sliding_window"] = 0;  // as transformers 5 writes a window that is off
+  CHECK(Windows(json) == std::vector{0, 0, 0, 0});
   json["max_window_layers"] = -1;
   CHECK_THAT(Parse(json).status().message(), Contains("max_window_layers"));
   json.erase("max_window_layers");
@@ -423,6 +425,34 @@ TEST_CASE("model config: keys that each token chooses") {
   CHECK(Parse(dense)->index.dim == 0);
 }
 
+TEST_CASE("model config: what is not computed of latent attention and its routers is refused") {
+  const auto refusal = [](const char* architecture, const std::string& key, const Json& value) {
+    Json json = Minimal();
+    json["architectures"] = {architecture};
+    json["linear_attn_config"] = {{"num_heads", 2}, {"head_dim", 16}, {"kda_layers", {1}}};
+    REQUIRE(Parse(json).ok());
+    json[key] = value;
+    return Parse(json).status().message();
+  };
+  for (const char* name : {"DeepseekV3ForCausalLM", "Glm4MoeLiteForCausalLM"}) {
+    CAPTURE(name);
+    CHECK_THAT(refusal(name, "scoring_func", "softmax"), Contains("scoring_func"));
+    CHECK_THAT(refusal(name, "rope_interleave", false), Contains("rope_interleave"));
+    CHECK(refusal(name, "scoring_func", "sigmoid") == OkStatus().message());
+  }
+  CHECK_THAT(refusal("DeepseekV2ForCausalLM", "scoring_func", "sigmoid"), Contains("scoring_func"));
+  CHECK_THAT(refusal("KimiLinearForCausalLM", "moe_router_activation_func", "softmax"),
+             Contains("moe_router_activation_func"));
+  CHECK_THAT(refusal("KimiLinearForCausalLM", "mla_use_nope", false), Contains("mla_use_nope"));
+}
+
+TEST_CASE("model config: latent attention has heads of its own, whatever hidden_size is") {
+  Json json = Minimal();
+  json["architectures"] = {"DeepseekV3ForCausalLM"};
+  json["hidden_size"] = 15 * json["num_attention_heads"].get<int>();
+  CHECK(Parse(json).ok());
+}
+
 // With windows in layers 0, 1, 3 and 4.
 Json UnevenConfigJson() {
   Json json = Minimal();
@@ -478,6 +508,38 @@ TEST_CASE("model config: layers that differ in their heads") {
   CHECK(Parse(json)->num_experts_per_tok == 2);
 }
 
+// As transformers 5.24 writes it: heads are listed by layer where they differ, without
+// global_head_dim.
+TEST_CASE("model config: heads of single layers, all those without a window alike") {
+  Json json = UnevenConfigJson();
+  json["layer_types"] = {"sliding_attention", "sliding_attention", "full_attention",
+                         "sliding_attention", "sliding_attention", "full_attention"};
+  json.erase("global_head_dim");
+  json["attention_k_eq_v"] = true;
+  json["per_layer_config"] = Json::object();
+  auto config = Parse(json);
+  INFO(config.status().ToString());
+  REQUIRE(config.ok());
+  CHECK(config->HeadDimOf(2) == 16);
+  CHECK(config->KvHeadsOf(2) == 2);
+  json["per_layer_config"] = {{"2", {{"head_dim", 24}, {"num_key_value_heads", 4}}},
+                              {"5", {{"head_dim", 24}, {"num_key_value_heads", 4}}}};
+  config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->HeadDimOf(1) == 16);
+  CHECK(config->HeadDimOf(5) == 24);
+  CHECK(config->KvHeadsOf(1) == 2);
+  CHECK(config->KvHeadsOf(5) == 4);
+  json["attention_k_eq_v"] = false;  // num_global_key_value_heads has no effect then
+  CHECK_THAT(Parse(json).status().message(), Contains("per_layer_config"));
+  for (const Json& other :
+       {Json{{"2", {{"head_dim", 24}}}}, Json{{"2", {{"head_dim", 24}}}, {"5", {{"head_dim", 32}}}},
+        Json{{"2", {{"sliding_window", 8}}}, {"5", {{"sliding_window", 8}}}}}) {
+    json["per_layer_config"] = other;
+    CHECK_THAT(Parse(json).status().message(), Contains("per_layer_config"));
+  }
+}
+
 TEST_CASE("model config: layers that read the keys and values of earlier ones") {
   Json json = UnevenConfigJson();
   json["num_kv_shared_layers"] = 3;
@@ -511,8 +573,7 @@ TEST_CASE("model config: what is not built of layers that differ is refused by i
   CHECK_THAT(refusal("use_bidirectional_attention", true), Contains("use_bidirectional_attention"));
   CHECK_THAT(refusal("global_head_dim", 33), Contains("global_head_dim 33"));
   CHECK_THAT(refusal("enable_moe_block", true), Contains("moe_intermediate_size"));
-  CHECK_THAT(refusal("per_layer_config", Json{{"2", {{"head_dim", 32}}}}),
-             Contains("per_layer_config"));
+  CHECK_THAT(refusal("per_layer_config", Json::object()), Contains("layer_types"));
   Json json = UnevenConfigJson();
   json["attention_k_eq_v"] = true;
   json["num_global_key_value_heads"] = 3;

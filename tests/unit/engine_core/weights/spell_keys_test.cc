@@ -121,6 +121,25 @@ TEST_CASE("spelled keys: each layer of Nemotron-H is one part") {
   CHECK_FALSE(dense->IsMixture(3));
 }
 
+TEST_CASE("spelled keys: transformers 5 has Nemotron-H's layers without their number") {
+  Json json = Minimal("NemotronHForCausalLM", 4);
+  json.update({{"layers_block_type", {"mamba", "attention", "mlp"}},
+               {"mamba_num_heads", 4},
+               {"mamba_head_dim", 32},
+               {"ssm_state_size", 16},
+               {"n_groups", 2}});
+  json.erase("num_hidden_layers");
+  const auto by_types = Parse(json);
+  INFO(by_types.status().ToString());
+  REQUIRE(by_types.ok());
+  CHECK(by_types->num_layers == 3);
+  json.erase("layers_block_type");
+  json["hybrid_override_pattern"] = "M-";
+  const auto by_letters = Parse(json);
+  REQUIRE(by_letters.ok());
+  CHECK(by_letters->num_layers == 2);
+}
+
 TEST_CASE("spelled keys: Falcon-H1 has attention and a state in every layer") {
   Json json = Minimal("FalconH1ForCausalLM", 2);
   json.update({{"mamba_n_heads", 3},
