@@ -106,6 +106,33 @@ TEST_CASE("registry: a default gives way to the file, an override does not") {
   CHECK(config->tie_word_embeddings);
 }
 
+TEST_CASE("registry: keys that a file leaves out are those of HF's classes") {
+  const auto of = [](const char* name) { return *Parse(ConfigOf(name)); };
+  CHECK(of("CwmForCausalLM").rope.type == RopeType::kLlama3);
+  CHECK(of("CwmForCausalLM").WindowOf(0) == 8192);
+  CHECK(of("GptOssForCausalLM").rope.type == RopeType::kYarn);
+  CHECK_FALSE(of("GptOssForCausalLM").rope.truncate);
+  CHECK(of("GptOssForCausalLM").rope.theta == 150000);
+  CHECK(of("Gemma2ForCausalLM").attn_logit_softcapping == 50);
+  CHECK(of("Gemma2ForCausalLM").final_logit_softcapping == 30);
+  CHECK(of("Glm4ForCausalLM").attention_bias);
+  CHECK(of("Glm4MoeLiteForCausalLM").routed_scaling_factor == 1.8);
+  CHECK(of("GraniteForCausalLM").attention_multiplier == 1);
+  CHECK(of("GraniteMoeForCausalLM").attention_multiplier == 1);
+  CHECK_FALSE(of("GraniteMoeHybridForCausalLM").tie_word_embeddings);
+  CHECK(of("MiniMaxM2ForCausalLM").rope.theta == 5000000);
+  CHECK(of("Olmo3ForCausalLM").rope.theta == 500000);
+
+  // In transformers 5's spelling, and switched off.
+  Json json = ConfigOf("GptOssForCausalLM");
+  json["rope_parameters"] = {{"rope_type", "default"}, {"rope_theta", 1000}};
+  CHECK(Parse(json)->rope.type == RopeType::kDefault);
+  CHECK(Parse(json)->rope.theta == 1000);
+  json.erase("rope_parameters");
+  json["rope_scaling"] = nullptr;
+  CHECK(Parse(json)->rope.type == RopeType::kDefault);
+}
+
 TEST_CASE("registry: Qwen3's dense layers start with a window late, the mixtures' do not") {
   for (const auto& [name, window] :
        {std::pair{"Qwen3ForCausalLM", 0}, {"Qwen3MoeForCausalLM", 9}}) {
