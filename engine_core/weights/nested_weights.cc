@@ -8,14 +8,25 @@ namespace {
 
 constexpr std::string_view kModel = "model.", kHead = "lm_head";
 
-// What names that begin with kModel begin with instead, and names that begin with kHead.
+// What names that begin with `own` begin with instead, and names that begin with kHead.
 struct Prefixes {
-  std::string_view model, head;
+  std::string_view model, head, own = kModel;
 };
 constexpr Prefixes kKnown[] = {
     {"language_model.model.", "language_model.lm_head"},
     {"model.language_model.", kHead},
     {"", kHead},
+};
+
+// Checkpoints of classes without text_config that lack the class's first prefix, by their table of
+// embeddings: OPT's, and Bloom's as they are published.
+struct Unprefixed {
+  std::string_view table;
+  Prefixes prefixes;
+};
+constexpr Unprefixed kUnprefixed[] = {
+    {"decoder.embed_tokens.weight", {"decoder.", kHead, "model.decoder."}},
+    {"word_embeddings.weight", {"", kHead, "transformer."}},
 };
 
 bool IsOfTower(std::string_view name) {
@@ -47,7 +58,7 @@ class NestedWeights final : public Weights {
       if (name.starts_with(prefixes_.head)) {
         names.push_back(std::string(kHead) + name.substr(prefixes_.head.size()));
       } else if (name.starts_with(prefixes_.model)) {
-        names.push_back(std::string(kModel) + name.substr(prefixes_.model.size()));
+        names.push_back(std::string(prefixes_.own) + name.substr(prefixes_.model.size()));
       }
     }
     return names;
@@ -57,7 +68,7 @@ class NestedWeights final : public Weights {
   std::string NameOf(std::string_view name) const {
     if (IsOfTower(name)) return std::string(name);
     for (const auto& [own, stored] :
-         {std::pair{kModel, prefixes_.model}, std::pair{kHead, prefixes_.head}}) {
+         {std::pair{prefixes_.own, prefixes_.model}, std::pair{kHead, prefixes_.head}}) {
       if (name.starts_with(own)) return std::string(stored) + std::string(name.substr(own.size()));
     }
     return std::string(name);
@@ -76,14 +87,17 @@ std::unique_ptr<Weights> TextWeights(std::unique_ptr<Weights> weights) {
       return std::make_unique<NestedWeights>(std::move(weights), prefixes);
     }
   }
+  for (const auto& [table, prefixes] : kUnprefixed) {
+    if (weights->Has(table)) return std::make_unique<NestedWeights>(std::move(weights), prefixes);
+  }
   return weights;
 }
 
 std::string TextName(std::string_view name) {
-  for (const auto& [model, head] : kKnown) {
+  for (const auto& [model, head, own] : kKnown) {
     if (name.starts_with(head)) return std::string(kHead) + std::string(name.substr(head.size()));
     if (!model.empty() && name.starts_with(model)) {
-      return std::string(kModel) + std::string(name.substr(model.size()));
+      return std::string(own) + std::string(name.substr(model.size()));
     }
   }
   return std::string(name.starts_with(kModel) ? "" : kModel) + std::string(name);

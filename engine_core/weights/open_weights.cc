@@ -60,9 +60,9 @@ bool IsOfSharing(const std::string& name, const ModelConfig& config) {
 }  // namespace
 
 std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig& config) {
-  constexpr std::string_view kKnownEnds[] = {".rotary_emb.inv_freq", ".attn.bias",
-                                             ".attn.masked_bias",    ".input_scale",
-                                             ".input_zero_point",    ".input_global_scale"};
+  constexpr std::string_view kKnownEnds[] = {
+      ".rotary_emb.inv_freq",   ".attn.bias",   ".attn.masked_bias", ".attention.bias",
+      ".attention.masked_bias", ".input_scale", ".input_zero_point", ".input_global_scale"};
   std::vector<std::string> names = weights.Unread();
   std::erase_if(names, [&](const std::string& name) {
     const bool is_tied_head = config.tie_word_embeddings && name == "lm_head.weight";
@@ -70,7 +70,7 @@ std::vector<std::string> UnusedTensors(const Weights& weights, const ModelConfig
     const bool is_of_rope = name.starts_with("rope_");
     // Layers that predict tokens further ahead, after the model's own.
     const bool is_ahead =
-        name.starts_with("mtp.") ||
+        name.starts_with("mtp.") || name.starts_with("model.mtp_") ||
         name.starts_with("model.layers." + std::to_string(config.num_layers) + ".") ||
         name.starts_with("blk." + std::to_string(config.num_layers) + ".");
     // Of models beside the text model.

@@ -5,6 +5,7 @@
 
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/nested_weights.h"
+#include "engine_core/weights/open_weights.h"
 
 #include <catch2/catch.hpp>
 
@@ -103,6 +104,7 @@ class Names final : public Weights {
     return NotFoundError(std::string(name));
   }
   bool Has(std::string_view name) const override { return names_.contains(std::string(name)); }
+  std::vector<std::string> Unread() const override { return {names_.begin(), names_.end()}; }
 
  private:
   std::set<std::string> names_;
@@ -118,6 +120,40 @@ TEST_CASE("a tower's tensors keep their names beside a text model's") {
   CHECK(weights->Has("model.norm.weight"));
   CHECK(weights->Has(tower));
   CHECK_FALSE(weights->Has("model.other"));
+}
+
+TEST_CASE("a checkpoint's tensors may lack their class's first prefix") {
+  struct Case {
+    std::string own, stored, table;
+  };
+  const auto [own, stored, table] =
+      GENERATE(Case{"transformer.", "", "word_embeddings.weight"},
+               Case{"transformer.", "transformer.", "word_embeddings.weight"},
+               Case{"model.decoder.", "decoder.", "embed_tokens.weight"},
+               Case{"model.decoder.", "model.decoder.", "embed_tokens.weight"},
+               Case{"model.", "", "embed_tokens.weight"});
+  CAPTURE(own, stored);
+  const auto weights = TextWeights(std::make_unique<Names>(
+      std::set<std::string>{stored + table, stored + "h.0.weight", "lm_head.weight"}));
+  CHECK(weights->Has(own + "h.0.weight"));
+  CHECK(weights->Has("lm_head.weight"));
+  CHECK_FALSE(weights->Has(own + "h.1.weight"));
+}
+
+TEST_CASE("tensors that published checkpoints have beside a model's are no news") {
+  const auto unused = [](const std::string& name) {
+    ModelConfig config;
+    config.num_layers = 2;
+    return UnusedTensors(Names({name}), config).size();
+  };
+  for (const char* name :
+       {"gpt_neox.layers.0.attention.bias", "gpt_neox.layers.0.attention.masked_bias",
+        "model.mtp_block.0.mlp.up_proj.weight", "model.mtp_layers.0.norm.weight", "mtp.norm.weight",
+        "model.layers.2.mlp.up_proj.weight"}) {
+    CAPTURE(name);
+    CHECK(unused(name) == 0);
+  }
+  CHECK(unused("model.layers.1.self_attn.q_proj.bias") == 1);
 }
 
 }  // namespace
