@@ -36,9 +36,17 @@ std::string OffloadTiers(const KvTransferConfig& config) {
   return tiers;
 }
 
+bool HasAttention(const ModelConfig& model) {
+  for (int64_t i = 0; i < model.num_layers; ++i) {
+    if (model.recurrent.HasKv(i)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetup& setup) {
+std::vector<std::string> CacheFacts(const EngineConfig& config, const ModelConfig& model,
+                                    const EngineSetup& setup) {
   const ExecutorLimits& limits = setup.runner.limits;
   const CacheSize cache = SizeOf(limits);
   std::vector<std::string> facts;
@@ -65,7 +73,9 @@ std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetu
   add("gpu_memory_utilization", setup.kv_cache.utilization.value_or(kDefaultUtilization));
   add("cache_dtype", config.kv_cache_dtype);
   add("sliding_window", window);
-  add("enable_prefix_caching", config.enable_prefix_caching);
+  const bool caches_prefixes = setup.engine.kv_cache.enable_prefix_caching;
+  const bool has_states = model.recurrent.num_layers() > 0;
+  add("enable_prefix_caching", caches_prefixes);
   add("prefix_caching_hash_algo", config.prefix_caching_hash_algo);
   add("hash_block_size", int64_t{limits.block_size});
   add("cache_hit_alignment_tokens", int64_t{limits.block_size});
@@ -74,17 +84,18 @@ std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetu
                                 ? std::optional<double>(config.kv_offloading_size)
                                 : std::nullopt);
   add("kv_offloading_backend", config.kv_offloading_backend);
+  add("is_attention_free", !HasAttention(model));
+  // A state is kept in float32, at the end of each block.
+  add("mamba_block_size", has_states ? std::optional<int64_t>(limits.block_size) : std::nullopt);
+  add("mamba_cache_mode", std::string(has_states && caches_prefixes ? "align" : "none"));
+  add("mamba_cache_dtype", std::string(has_states ? "float32" : "auto"));
+  add("mamba_ssm_cache_dtype", std::string(has_states ? "float32" : "auto"));
   for (const auto& [name, value] : std::initializer_list<std::pair<const char*, const char*>>{
            {"enable_mamba_shared_prefix_checkpoint", "False"},
-           {"is_attention_free", "False"},
            {"kv_cache_dtype_skip_layers", "[]"},
            {"kv_cache_layout", "None"},
            {"kv_sharing_fast_prefill", "False"},
-           {"mamba_block_size", "None"},
-           {"mamba_cache_dtype", "auto"},
-           {"mamba_cache_mode", "none"},
            {"mamba_page_size_padded", "None"},
-           {"mamba_ssm_cache_dtype", "auto"},
            {"num_cpu_blocks", "None"},
            {"prefix_cache_retention_interval", "0"},
            {"prefix_match_unit", "None"},

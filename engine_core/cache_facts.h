@@ -12,6 +12,7 @@
 
 namespace tandem {
 
-std::vector<std::string> CacheFacts(const EngineConfig& config, const EngineSetup& setup);
+std::vector<std::string> CacheFacts(const EngineConfig& config, const ModelConfig& model,
+                                    const EngineSetup& setup);
 
 }  // namespace tandem

@@ -46,7 +46,8 @@ Status CheckLimits(const EngineCoreOptions& options, const ExecutorLimits& limit
     return ResourceExhaustedError("the KV cache holds " + std::to_string(num_fitting) +
                                   " tokens, one request may need " +
                                   std::to_string(limits.max_model_len) +
-                                  ": lower --max-model-len or raise --kv-cache-memory-bytes");
+                                  ": lower --max-model-len, or raise --kv-cache-memory-bytes or "
+                                  "--num-gpu-blocks-override");
   }
   if (limits.max_model_len < 2 || limits.max_num_seqs < 1 || limits.max_num_batched_tokens < 1) {
     return FailedPreconditionError(

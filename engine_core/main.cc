@@ -423,7 +423,7 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
         loaded->adapter_reader.get(),
         [&events](AdapterLoaded adapter) { events.Push(std::move(adapter)); }, AdaptersOf(workers));
   }
-  setup->engine.cache_facts = CacheFacts(config, *setup);
+  setup->engine.cache_facts = CacheFacts(config, *model_config, *setup);
   setup->engine.startup = startup->phases();
   auto recording = StartFlight(config, *setup, loaded->runner->backend().description(), clock,
                                executor, grammars->get());

@@ -9,9 +9,16 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, Pair, wait_for
+from pair import LIMIT, MODEL, ROOT, Pair, wait_for
 
 WAITING = "vllm:num_requests_waiting"
+
+
+def cache_labels(server):
+    facts = wait_for(lambda: next((line for line in server.metrics()
+                                   if line.startswith("vllm:cache_config_info") and "cache_dtype" in line), None),
+                     "the engine has sent its facts")
+    return dict(re.findall(r'(\w+)="([^"]*)"', facts))
 
 
 class Engine(unittest.TestCase):
@@ -38,13 +45,21 @@ class Engine(unittest.TestCase):
             self.assertEqual(replies, [200, 200])
             wait_for(lambda: server.total(WAITING) == 0, "none waits")
 
+    def test_the_cache_of_states_says_so(self):
+        folder = ROOT / "tests" / "golden" / "models" / "qwen3_5_text"
+        for flags, mode in (((), "align"), (("--no-enable-prefix-caching",), "none")):
+            with Pair("--block-size", "64", "--tokenizer", MODEL, *flags, model=folder) as server:
+                labels = cache_labels(server)
+                self.assertEqual((labels["mamba_cache_mode"], labels["mamba_block_size"]), (mode, "64"))
+                self.assertEqual((labels["mamba_cache_dtype"], labels["mamba_ssm_cache_dtype"]), ("float32", "float32"))
+                self.assertEqual((labels["is_attention_free"], labels["enable_prefix_caching"]),
+                                 ("False", str(mode == "align")))
+
     def test_the_cache_has_vllms_labels_and_the_process_its_numbers(self):
         with Pair("--served-model-name", "m", "--max-num-seqs", "7", "--block-size", "64") as server:
-            facts = wait_for(lambda: next((line for line in server.metrics()
-                                           if line.startswith("vllm:cache_config_info") and "cache_dtype" in line), None),
-                             "the engine has sent its facts")
-            labels = dict(re.findall(r'(\w+)="([^"]*)"', facts))
+            labels = cache_labels(server)
             self.assertGreater(len(labels), 30)
+            self.assertEqual((labels["mamba_cache_mode"], labels["mamba_block_size"]), ("none", "None"))
             self.assertEqual((labels["block_size"], labels["user_specified_block_size"]), ("64", "True"))
             self.assertEqual((labels["enable_prefix_caching"], labels["sliding_window"]), ("True", "None"))
             self.assertEqual(labels["engine"], "0")
