@@ -147,14 +147,28 @@ Status CheckUnused(const std::string& key, const Json& value) {
   return WrongValue(key, value, std::string(row->second) + ", nothing else is built");
 }
 
+// Keys whose default is null in vLLM, which null therefore leaves as they are.
+bool IsNullByDefault(const std::string& key) {
+  constexpr std::array<std::string_view, 8> kKeys = {"method",
+                                                     "model",
+                                                     "num_speculative_tokens",
+                                                     "prompt_lookup_min",
+                                                     "prompt_lookup_max",
+                                                     "max_model_len",
+                                                     "enforce_eager",
+                                                     "num_speculative_tokens_per_batch_size"};
+  return std::ranges::find(kKeys, key) != kKeys.end();
+}
+
 Status SetKey(const std::string& key, const Json& value, Keys* keys) {
+  if (value.is_null() && IsNullByDefault(key)) return OkStatus();
   if (key == "method") return SetWord(key, value, &keys->method);
-  if (key == "model") return value.is_null() ? OkStatus() : SetWord(key, value, &keys->model);
+  if (key == "model") return SetWord(key, value, &keys->model);
   if (key == "num_speculative_tokens") return SetCount(key, value, kMaxDrafts, &keys->num_drafts);
   if (key == "prompt_lookup_min") return SetCount(key, value, kMaxLookup, &keys->lookup_min);
   if (key == "prompt_lookup_max") return SetCount(key, value, kMaxLookup, &keys->lookup_max);
   if (key == "num_speculative_tokens_per_batch_size") {
-    return value.is_null() ? OkStatus() : SetByBatch(key, value, &keys->config);
+    return SetByBatch(key, value, &keys->config);
   }
   if (key == "draft_sample_method") {
     keys->config.draws_drafts = value == "probabilistic";
@@ -162,9 +176,7 @@ Status SetKey(const std::string& key, const Json& value, Keys* keys) {
     return WrongValue(key, value, "\"greedy\" or \"probabilistic\"");
   }
   if (key == "max_model_len") {
-    return value.is_null() ? OkStatus()
-                           : SetCount(key, value, std::numeric_limits<int32_t>::max(),
-                                      &keys->config.max_model_len);
+    return SetCount(key, value, std::numeric_limits<int32_t>::max(), &keys->config.max_model_len);
   }
   if (key == "disable_lookahead_block_hashes") {
     return SetDisabled(key, value, &keys->config.hashes_next_token);

@@ -100,6 +100,29 @@ TEST_CASE("vLLM's --speculative-config: the same is taken, the same is refused")
   CHECK(num_taken >= 10);
 }
 
+TEST_CASE("vLLM takes null in --speculative-config for a key that is not there") {
+  const auto parsed = ParseSpeculativeConfig(
+      R"({"method": null, "model": "ngram", "num_speculative_tokens": 3, "prompt_lookup_min": null,
+          "prompt_lookup_max": 4, "enforce_eager": null, "draft_tensor_parallel_size": null,
+          "max_model_len": null, "num_speculative_tokens_per_batch_size": null})");
+  INFO(parsed.status().ToString());
+  REQUIRE(parsed.ok());
+  CHECK(parsed->method == DraftMethod::kNgram);
+  CHECK(parsed->prompt_lookup_min == 4);
+  CHECK(parsed->keys_without_effect.empty());
+  CHECK(ParseSpeculativeConfig(R"({"method": "suffix", "num_speculative_tokens": null})")
+            ->num_speculative_tokens == 24);
+  CHECK(ParseSpeculativeConfig(R"({"method": "ngram", "num_speculative_tokens": null})")
+            .status()
+            .message() == "--speculative-config: num_speculative_tokens is missing");
+  for (const char* key : {"adaptive", "draft_sample_method", "no_such_key"}) {
+    CAPTURE(key);
+    CHECK_FALSE(ParseSpeculativeConfig(R"({"method": "ngram", "num_speculative_tokens": 3, ")" +
+                                       std::string(key) + "\": null}")
+                    .ok());
+  }
+}
+
 // Replays one proposer; counts proposals and those that differ.
 void ReplaySuffix(const Json& trace, int* num_proposals, int* num_different) {
   constexpr int32_t kNumSlots = 16;
