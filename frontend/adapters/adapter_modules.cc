@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/strings.h"
 #include "frontend/openai/json.h"
 
 namespace tandem {
@@ -16,7 +17,8 @@ Status BadItem(const std::string& item, const std::string& why) {
 }
 
 constexpr const char* kForms =
-    "must be name=path, or a JSON object with name, path and, if need be, base_model_name and "
+    "must be name=path without a comma, or a JSON object with name, path and, if need be, "
+    "base_model_name and "
     "is_3d_lora_weight";
 
 StatusOr<AdapterModule> ParseObject(const std::string& item) {
@@ -56,6 +58,9 @@ StatusOr<std::vector<AdapterModule>> ParseAdapterModules(
   std::vector<AdapterModule> modules;
   for (const std::string& item : items) {
     if (item.empty()) continue;
+    if (FindInvalidUtf8(item) != std::string::npos) {
+      return BadItem(item, "is not UTF-8, which names and paths of adapters must be");
+    }
     ASSIGN_OR_RETURN(AdapterModule module, ParseItem(item));
     if (module.name.empty() || module.path.empty()) return BadItem(item, kForms);
     const std::string& name = module.name;

@@ -35,6 +35,10 @@ TEST_CASE("adapter modules: what has neither form is refused, with the item") {
   }
   CHECK(Refusal({R"({"name": "a", "path": "/p", "rank": 8})"}).find("its key rank") !=
         std::string::npos);
+  CHECK(Refusal({"a=/p,q"}).find("name=path without a comma") != std::string::npos);
+  for (const char* item : {"a=/p\xc3", "\xff=/p"}) {
+    CHECK(Refusal({item}).ends_with("is not UTF-8, which names and paths of adapters must be"));
+  }
 }
 
 TEST_CASE("adapter modules: a name is the model's or one adapter's") {
