@@ -41,13 +41,16 @@ bool IsOff(const Json* value) {
 }
 
 Status CheckFeatures(const Json& json) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 6> kNotBuilt = {{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kNotBuilt = {{
       {"use_dora", "DoRA is not supported"},
       {"lora_bias", "a bias of lora_B is not supported"},
       {"alora_invocation_tokens", "Activated LoRA (aLoRA) is not supported"},
       {"layer_replication", "replicated layers are not supported"},
       {"use_bdlora", "block-diagonal LoRA (BD-LoRA) is not supported"},
       {"use_qalora", "QA-LoRA is not supported"},
+      {"arrow_config", "Arrow, a router between adapters, is not supported"},
+      {"kasa_config", "KaSA, which truncates the base model's weights, is not supported"},
+      {"monteclora_config", "MonteCLoRA is not supported"},
   }};
   for (const auto& [key, why] : kNotBuilt) {
     if (const Json* value = FindKey(json, key); !IsOff(value)) return Refused(key, *value, why);
@@ -84,6 +87,16 @@ Status CheckInit(const Json& json) {
                  "initial values such as PiSSA, OLoRA, CorDA and LoftQ change the base model's "
                  "weights; convert it to a plain LoRA adapter with PEFT's "
                  "path_initial_model_for_weight_conversion");
+}
+
+// LoRA-GA takes the first values of its pairs out of the base model's weights. vLLM serves such an
+// adapter, and PEFT writes another value when it converts one to a plain adapter.
+std::string InitWarning(const Json& json) {
+  const Json* init = FindKey(json, "init_lora_weights");
+  if (init == nullptr || *init != "lora_ga") return "";
+  return "init_lora_weights is lora_ga: the adapter was trained beside changed weights of the base "
+         "model and is right over these alone; PEFT's path_initial_model_for_weight_conversion "
+         "makes a plain LoRA adapter of it";
 }
 
 Status CheckRank(const std::string& key, const Json& value, int64_t max_rank) {
@@ -161,7 +174,9 @@ StatusOr<AdapterConfig> AdapterConfig::Parse(std::string_view text, int64_t max_
   RETURN_IF_ERROR(ParseJsonObject(text).status());
   const Json json = Json::parse(WithoutInfinities(text), nullptr, /*allow_exceptions=*/false);
   for (const char* key : {"r", "lora_alpha", "target_modules"}) {
-    if (FindKey(json, key) == nullptr) {
+    // Null where PEFT was to adapt parameters alone; which ones it did is in the tensors.
+    const bool may_be_null = std::string_view(key) == "target_modules";
+    if (FindKey(json, key) == nullptr && !(may_be_null && json.contains(key))) {
       return InvalidArgumentError("Missing required configuration fields: {'" + std::string(key) +
                                   "'}");
     }
@@ -171,6 +186,7 @@ StatusOr<AdapterConfig> AdapterConfig::Parse(std::string_view text, int64_t max_
   RETURN_IF_ERROR(CheckRank("r", json["r"], max_rank));
   RETURN_IF_ERROR(CheckAlpha("lora_alpha", json["lora_alpha"]));
   AdapterConfig config;
+  config.warning_ = InitWarning(json);
   config.rank_ = json["r"].get<int64_t>();
   config.alpha_ = json["lora_alpha"].get<double>();
   if (const Json* root = FindKey(json, "use_rslora")) {

@@ -25,6 +25,8 @@ class AdapterConfig {
   int64_t RankOf(std::string_view module) const;
   // What B is multiplied with: alpha / rank, or alpha / sqrt(rank) (rsLoRA).
   float ScaleOf(std::string_view module) const;
+  // Why the adapter may belong to other weights than the base model's own; empty: no reason.
+  const std::string& warning() const { return warning_; }
 
  private:
   template <class T>
@@ -35,6 +37,7 @@ class AdapterConfig {
   bool has_root_scale_ = false;
   Pattern<int64_t> ranks_;
   Pattern<double> alphas_;
+  std::string warning_;
 };
 
 }  // namespace tandem

@@ -228,6 +228,7 @@ StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_
     tensors.scale = config->ScaleOf(tensors.path);
   }
   ReadAdapter result;
+  result.warning = config->warning();
   ASSIGN_OR_RETURN(result.weights, Pack(modules, number));
   const XXH64_hash_t seed = XXH3_64bits(config_text.data(), config_text.size());
   result.digest = XXH3_64bits_withSeed(text.data(), text.size(), seed);

@@ -27,6 +27,7 @@ struct ReadAdapter {
   SharedAdapter weights;
   // Of the files' bytes: adapters of equal digests are equal.
   uint64_t digest = 0;
+  std::string warning = {};  // AdapterConfig::warning
 };
 
 class AdapterReader {

@@ -48,20 +48,35 @@ TEST_CASE("adapter config: the first pattern of the file counts") {
 }
 
 TEST_CASE("adapter config: keys that do not change a finished adapter are ignored") {
-  for (const char* more :
-       {R"("use_dora": false, "lora_bias": null, "bias": "none", "modules_to_save": [])",
-        R"("init_lora_weights": "gaussian", "lora_dropout": 0.1, "revision": null)",
-        R"("init_lora_weights": true, "layers_to_transform": [1], "fan_in_fan_out": false)",
-        R"("modules_to_save": ["classifier", "score"], "use_rslora": false)"}) {
+  for (
+      const char* more :
+      {R"("use_dora": false, "lora_bias": null, "bias": "none", "modules_to_save": [])",
+       R"("init_lora_weights": "gaussian", "lora_dropout": 0.1, "revision": null)",
+       R"("init_lora_weights": true, "layers_to_transform": [1], "fan_in_fan_out": false)",
+       R"("modules_to_save": ["classifier", "score"], "use_rslora": false)",
+       R"("velora_config": {"num_groups": 64}, "arrow_config": null, "ensure_weight_tying": true)"}) {
     CAPTURE(more);
     CHECK(Parse(more).ok());
+    CHECK(Parse(more)->warning().empty());
   }
+}
+
+TEST_CASE("adapter config: no module may be targeted, and one initialization warns") {
+  CHECK(AdapterConfig::Parse(R"({"r": 8, "lora_alpha": 1, "target_modules": null})", 16).ok());
+  CHECK_FALSE(
+      AdapterConfig::Parse(R"({"r": null, "lora_alpha": 1, "target_modules": null})", 16).ok());
+  const auto config = Parse(R"("init_lora_weights": "lora_ga")");
+  REQUIRE(config.ok());
+  CHECK_THAT(config->warning(), Catch::Contains("init_lora_weights is lora_ga"));
 }
 
 TEST_CASE("adapter config: what would change the result is refused by its key") {
   for (const auto& [more, word] : {
            std::pair{R"("use_dora": true)", "DoRA"},
            {R"("lora_bias": true)", "lora_bias"},
+           {R"("arrow_config": {"top_k": 3})", "Arrow"},
+           {R"("kasa_config": {"beta": 0.1})", "KaSA"},
+           {R"("monteclora_config": {"num_samples": 4})", "MonteCLoRA"},
            {R"("bias": "all")", "bias"},
            {R"("bias": "lora_only")", "bias"},
            {R"("modules_to_save": ["lm_head"])", "modules_to_save"},

@@ -132,6 +132,16 @@ TEST_CASE("adapter reader: modules of other ranks are checked and not packed") {
         "the model has no module last.down_proj");
 }
 
+TEST_CASE("adapter reader: a doubt about the base model comes with the adapter") {
+  const SmallModel model;
+  const TempFolder folder;
+  WriteAdapter(folder, "a", AdapterConfigText(3, 6, R"("init_lora_weights": "lora_ga")"),
+               GoodTensors());
+  const auto adapter = model.Reader().Read("a", folder.PathOf("a"));
+  REQUIRE(adapter.ok());
+  CHECK(adapter->warning.find("lora_ga") != std::string::npos);
+}
+
 TEST_CASE("adapter reader: the digest follows both files") {
   const SmallModel model;
   const TempFolder folder;
