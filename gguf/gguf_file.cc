@@ -8,6 +8,7 @@
 #include <fstream>
 #include <utility>
 
+#include "common/lfs_pointer.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -269,11 +270,17 @@ std::string PartSuffix(int64_t part, int64_t num_parts) {
   return text.data();
 }
 
-bool HasMagic(const std::string& path) {
+Status CheckBegin(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
-  std::array<char, kMagic.size()> magic = {};
-  file.read(magic.data(), magic.size());
-  return file && std::string_view(magic.data(), magic.size()) == kMagic;
+  std::array<char, 64> text = {};
+  file.read(text.data(), text.size());
+  const std::string_view begin(text.data(), static_cast<size_t>(file.gcount()));
+  if (begin.starts_with(kMagic)) return OkStatus();
+  std::error_code error;
+  if (!fs::exists(path, error)) return NotFoundError(path + ": no such file");
+  return InvalidArgumentError(path + (IsLfsPointer(begin)
+                                          ? std::string(": ") + kLfsPointerProblem
+                                          : ": does not begin with GGUF: not a GGUF file"));
 }
 
 // NAME-0000M-of-0000N.gguf with M above 1.
@@ -290,20 +297,30 @@ bool IsLaterPart(const std::string& name) {
 
 }  // namespace
 
+bool IsGgufModelName(std::string_view file_name) {
+  constexpr std::string_view kOthers[] = {"mmproj",  "imatrix", "mtp-",
+                                          "eagle3-", "dflash-", "dspark-"};
+  return file_name.ends_with(kSuffix) &&
+         std::none_of(std::begin(kOthers), std::end(kOthers), [&](std::string_view other) {
+           return file_name.find(other) != file_name.npos;
+         });
+}
+
 StatusOr<std::string> FindGgufFile(const std::string& model) {
   std::error_code error;
   if (model.ends_with(kSuffix) || fs::is_regular_file(model, error)) {
-    if (HasMagic(model)) return model;
-    if (!fs::exists(model, error)) return NotFoundError(model + ": no such file");
-    return InvalidArgumentError(model + ": does not begin with GGUF: not a GGUF file");
+    RETURN_IF_ERROR(CheckBegin(model));
+    return model;
   }
-  if (fs::exists(fs::path(model) / "config.json", error)) return std::string();
   std::vector<std::string> found;
+  bool has_safetensors = false;
   for (const auto& entry : fs::directory_iterator(model, error)) {
-    const std::string name = entry.path().string();
-    if (name.ends_with(kSuffix) && !IsLaterPart(name)) found.push_back(name);
+    const std::string name = entry.path().filename().string();
+    if (IsGgufModelName(name) && !IsLaterPart(name)) found.push_back(entry.path().string());
+    has_safetensors = has_safetensors || name.ends_with(".safetensors");
   }
-  if (found.empty()) return std::string();
+  const bool has_config = fs::exists(fs::path(model) / "config.json", error);
+  if (found.empty() || (has_config && has_safetensors)) return std::string();
   if (found.size() == 1) return found[0];
   std::sort(found.begin(), found.end());
   return InvalidArgumentError(model + ": both " + fs::path(found[0]).filename().string() + " and " +

@@ -32,9 +32,13 @@ struct GgufTensor {
   std::span<const std::byte> bytes;  // rows of whole blocks
 };
 
+// Whether a file's name is a GGUF model's, and not of what lies beside one: a projector, an
+// importance matrix, a draft head.
+bool IsGgufModelName(std::string_view file_name);
+
 // The GGUF file that a model's path means: the file itself, whatever its name, if it begins as one
-// does; of a folder that is no other model (it has no config.json) the only one, or the first part
-// of the only split one. Empty: none. InvalidArgument: several, or a .gguf file that is none.
+// does; of a folder that is no other model (config.json and safetensors) the only one, or the first
+// part of the only split one. Empty: none. InvalidArgument: several, or a .gguf file that is none.
 StatusOr<std::string> FindGgufFile(const std::string& model);
 
 class GgufFile {

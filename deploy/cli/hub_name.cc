@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "common/strings.h"
+#include "gguf/gguf_file.h"
 
 namespace tandem {
 namespace {
@@ -108,12 +109,7 @@ std::string QuantOf(std::string_view path) {
 
 bool IsGgufOf(std::string_view path, std::string_view quant) {
   const std::string_view file = FileOf(path);
-  if (!file.ends_with(kGguf)) return false;
-  // Files beside a model's: projectors, importance matrices, draft heads.
-  for (const std::string_view other :
-       {"mmproj", "imatrix", "mtp-", "eagle3-", "dflash-", "dspark-"}) {
-    if (file.find(other) != file.npos) return false;
-  }
+  if (!IsGgufModelName(file)) return false;
   if (quant.empty()) return true;
   const std::string text = ToLower(path), word = ToLower(quant);
   for (size_t at = text.find(word); at != text.npos; at = text.find(word, at + 1)) {

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/lfs_pointer.h"
 #include "common/shape_text.h"
 #include "engine_core/weights/json_file.h"
 
@@ -99,6 +100,9 @@ StatusOr<SafetensorsHeader> ParseSafetensorsHeader(std::span<const std::byte> fi
   uint64_t header_bytes = 0;
   if (file.size() < sizeof header_bytes) {
     return DataLossError("shorter than the 8 bytes of a safetensors header length");
+  }
+  if (IsLfsPointer({reinterpret_cast<const char*>(file.data()), file.size()})) {
+    return DataLossError(kLfsPointerProblem);
   }
   std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
   if (header_bytes > kMaxHeaderBytes) {

@@ -182,10 +182,25 @@ TEST_CASE("GGUF: which path is such a model") {
              Contains("not a GGUF file"));
   CHECK_THAT(FindGgufFile(folder.PathOf("absent.gguf")).status().message(),
              Contains("no such file"));
+  folder.Write("pointer.gguf", "version https://git-lfs.github.com/spec/v1\noid sha256:1\n");
+  CHECK_THAT(FindGgufFile(folder.PathOf("pointer.gguf")).status().message(),
+             Contains("pointer.gguf: is a Git LFS pointer"));
   CHECK_THAT(FindGgufFile(folder.path()).status().message(),
-             Contains("both text.gguf and x.gguf are there"));
+             Contains("both pointer.gguf and text.gguf are there"));
+  folder.Write("config.json", "{}");
+  folder.Write("model.safetensors", "");
+  CHECK(FindGgufFile(folder.path())->empty());
+}
+
+TEST_CASE("GGUF: a folder's only model, beside its config and projector") {
+  const TempFolder folder;
+  const std::string bytes = GgufBytes().String("a", "b").Build();
   folder.Write("config.json", "{}");
   CHECK(FindGgufFile(folder.path())->empty());
+  for (const char* name : {"mmproj-F16.gguf", "imatrix.gguf", "a-Q4_0.gguf"}) {
+    folder.Write(name, bytes);
+  }
+  CHECK(*FindGgufFile(folder.path()) == folder.PathOf("a-Q4_0.gguf"));
 }
 
 TEST_CASE("GGUF: the tokens that end an output") {
