@@ -106,6 +106,11 @@ class GgufWeights final : public Weights {
 
   bool Has(std::string_view name) const override { return FindPart(name).ok(); }
 
+  std::string PlaceOf(std::string_view name) const override {
+    const auto place = FindGgufPlace(*architecture_, name);
+    return file_->path() + ": tensor " + (place ? place->name : std::string(name));
+  }
+
   std::vector<std::string> Unread() const override {
     std::vector<std::string> names;
     for (const auto& [name, tensor] : file_->tensors()) {

@@ -50,6 +50,9 @@ class NestedWeights final : public Weights {
     return whole_->GetStored(NameOf(name));
   }
   bool Has(std::string_view name) const override { return whole_->Has(NameOf(name)); }
+  std::string PlaceOf(std::string_view name) const override {
+    return whole_->PlaceOf(NameOf(name));
+  }
 
   // The text model's alone, by the names that its readers use.
   std::vector<std::string> Unread() const override {

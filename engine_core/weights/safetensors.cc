@@ -17,6 +17,7 @@
 #include "common/shape_text.h"
 #include "engine_core/weights/json_file.h"
 #include "engine_core/weights/number_type.h"
+#include "engine_core/weights/safetensors_files.h"
 #include "engine_core/weights/safetensors_header.h"
 #include "kernels/float8.h"
 
@@ -43,6 +44,7 @@ class SafetensorsFile {
 
   bool Has(std::string_view name) const { return header_.entries.contains(name); }
   const auto& entries() const { return header_.entries; }
+  const std::string& path() const { return path_; }
 
   // REQUIRES: Has(name).
   StoredTensor GetStored(std::string_view name) const {
@@ -114,6 +116,12 @@ class SafetensorsWeights final : public Weights {
 
   bool Has(std::string_view name) const override { return places_.contains(name); }
 
+  std::string PlaceOf(std::string_view name) const override {
+    const auto place = places_.find(name);
+    return (place == places_.end() ? where_ : files_[place->second].path()) + ": tensor " +
+           std::string(name);
+  }
+
   std::vector<std::string> Unread() const override {
     std::vector<std::string> names;
     for (const auto& [name, place] : places_) {
@@ -159,7 +167,7 @@ Status AddUnnamed(const std::vector<std::string>& file_names, Shards* shards) {
       const auto [place, is_new] = shards->places.emplace(name, i);
       if (is_new) continue;
       return InvalidArgumentError("tensor " + name + " is in " + file_names[place->second] +
-                                  " and in " + file_names[i] + ", and not in weight_map");
+                                  " and in " + file_names[i] + ", and in no index");
     }
   }
   return OkStatus();
@@ -269,13 +277,17 @@ StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir)
     StatusOr<Shards> opened = OpenShards(model_dir, *json);
     if (!opened.ok()) return opened.status().WithContext(index);
     shards = *std::move(opened);
-  } else if (Exists(single)) {
-    ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(single));
-    shards.files.push_back(std::move(file));
-    RETURN_IF_ERROR(AddUnnamed({}, &shards));
   } else {
-    return NotFoundError(model_dir +
-                         ": contains neither model.safetensors nor model.safetensors.index.json");
+    std::vector<std::string> names = {"model.safetensors"};
+    if (!Exists(single)) {
+      ASSIGN_OR_RETURN(names, FindSafetensors(model_dir));
+    }
+    for (const std::string& name : names) {
+      ASSIGN_OR_RETURN(SafetensorsFile file, SafetensorsFile::Open(model_dir + "/" + name));
+      shards.files.push_back(std::move(file));
+    }
+    const Status status = AddUnnamed(names, &shards);
+    if (!status.ok()) return status.WithContext(model_dir);
   }
   return std::unique_ptr<Weights>(std::make_unique<SafetensorsWeights>(
       std::move(shards.files), std::move(shards.places), model_dir));

@@ -96,6 +96,8 @@ class Weights {
   virtual StatusOr<StoredTensor> GetStored(std::string_view name);
   // For checkpoints that are written in several ways.
   virtual bool Has(std::string_view name) const = 0;
+  // How a message names a tensor, with its file where there is one.
+  virtual std::string PlaceOf(std::string_view name) const { return "tensor " + std::string(name); }
   // The file's own names of tensors that nobody has asked for, in order; none of weights that are
   // not files.
   virtual std::vector<std::string> Unread() const { return {}; }
@@ -105,7 +107,8 @@ class Weights {
   virtual PackedFileWriter* writer() { return nullptr; }
 };
 
-// Opens model.safetensors, or the shards that model.safetensors.index.json names.
+// Opens the shards that model.safetensors.index.json names, or model.safetensors, or what else is
+// the checkpoint of the folder (safetensors_files.h).
 StatusOr<std::unique_ptr<Weights>> OpenSafetensors(const std::string& model_dir);
 
 }  // namespace tandem

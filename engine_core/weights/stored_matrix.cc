@@ -70,12 +70,12 @@ StatusOr<LoadedMatrix> DecodedPart(DecodedMatrix whole, const StoredMatrix& stor
   return LoadedMatrix(std::move(whole), part);
 }
 
-StatusOr<LoadedMatrix> BlocksPart(StoredTensor tensor, const BlockFormat& format,
-                                  const StoredMatrix& stored) {
+StatusOr<LoadedMatrix> BlocksPart(const Weights& weights, StoredTensor tensor,
+                                  const BlockFormat& format, const StoredMatrix& stored) {
   const Slice rows = stored.rows_to_load(), columns = stored.columns_to_load();
   if (stored.is_transposed || stored.stack_size > 0 ||
       tensor.shape() != std::vector<int64_t>{stored.rows, stored.columns}) {
-    return InvalidArgumentError("tensor " + stored.name + ".weight has shape " +
+    return InvalidArgumentError(weights.PlaceOf(stored.name + ".weight") + " has shape " +
                                 ShapeText(tensor.shape()) + ", the config needs [" +
                                 std::to_string(stored.rows) + ", " +
                                 std::to_string(stored.columns) + "]");
@@ -97,7 +97,7 @@ StatusOr<LoadedMatrix> LoadMatrix(Weights& weights, const CheckpointQuantization
   if (quantization.method == QuantizationMethod::kGguf && weights.Has(stored.name + ".weight")) {
     ASSIGN_OR_RETURN(StoredTensor tensor, weights.GetStored(stored.name + ".weight"));
     if (const BlockFormat* const format = FindBlockFormat(tensor.dtype())) {
-      return BlocksPart(std::move(tensor), *format, stored);
+      return BlocksPart(weights, std::move(tensor), *format, stored);
     }
   }
   const ModuleTensors tensors(&weights, stored.name);

@@ -8,7 +8,7 @@
 
 namespace tandem {
 Status ModuleTensors::Error(std::string_view suffix, const std::string& problem) const {
-  return InvalidArgumentError("tensor " + NameOf(suffix) + " " + problem);
+  return InvalidArgumentError(PlaceOf(suffix) + " " + problem);
 }
 
 std::string ModuleTensors::DTypeOf(std::string_view suffix) const {

@@ -40,6 +40,8 @@ class ModuleTensors {
   StatusOr<std::vector<uint32_t>> Words(std::string_view suffix,
                                         std::initializer_list<int64_t> shape) const;
 
+  // How a message names a tensor, with its file.
+  std::string PlaceOf(std::string_view suffix) const { return weights_->PlaceOf(NameOf(suffix)); }
   Status Error(std::string_view suffix, const std::string& problem) const;
 
  private:

@@ -32,8 +32,8 @@ Status CheckShape(const ModuleTensors& tensors, MatrixShape shape) {
 // format's own tool writes today.
 Status RefuseGroupIndex(const ModuleTensors& tensors) {
   if (!tensors.Has(".weight_g_idx")) return OkStatus();
-  return UnimplementedError("tensor " + tensors.module() +
-                            ".weight_g_idx: actorder group is not supported; weight is");
+  return UnimplementedError(tensors.PlaceOf(".weight_g_idx") +
+                            ": actorder group is not supported; weight is");
 }
 
 }  // namespace

@@ -262,7 +262,7 @@ TEST_CASE("quantized matrices: what does not fit is refused by name") {
   const Shape shape = {8, 32};
   SECTION("GPTQ") {
     CHECK_THAT(DecodeRefusal(gptq, {8, 40}, {codes, zeros, scales}),
-               Contains("m.qweight does not hold 8 x 40 codes"));
+               Contains("/model.safetensors: tensor m.qweight does not hold 8 x 40 codes"));
     CHECK_THAT(DecodeRefusal(gptq, {8, 40}, {{"m.qweight", "I32", {}, Zeros(4)}, zeros, scales}),
                Contains("m.qweight does not hold 8 x 40 codes"));
     CHECK_THAT(DecodeRefusal(gptq, shape, {codes, scales}), Contains("m.qzeros"));

@@ -192,6 +192,11 @@ TEST_CASE("safetensors: the error for a broken file names it") {
   }
 }
 
+TEST_CASE("safetensors: a file of a clone without git-lfs is named as one") {
+  CHECK_THAT(OpenError("version https://git-lfs.github.com/spec/v1\noid sha256:1\n").message(),
+             Contains("model.safetensors: is a Git LFS pointer, not the file itself"));
+}
+
 TEST_CASE("safetensors: keys of different tensors may be the same") {
   const TempFolder folder;
   folder.Write("model.safetensors",
@@ -277,6 +282,33 @@ TEST_CASE("safetensors: the index leads to the shards, which are checked against
     folder.Write(index, R"({"weights":{}})");
     CHECK_THAT(OpenSafetensors(folder.path()).status().message(), Contains("weight_map"));
   }
+}
+
+TEST_CASE("safetensors: without an index, one file of any name, or all parts of one model") {
+  const auto file = [](const std::string& name) {
+    return FileBytes(R"({")" + name + R"(":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
+                     Floats({1}));
+  };
+  const TempFolder folder;
+  folder.Write("adapter_model.safetensors", file("x"));
+  folder.Write("consolidated.safetensors", file("x"));
+  const auto refusal = [&] { return OpenSafetensors(folder.path()).status().message(); };
+  CHECK_THAT(refusal(), Contains("contains neither model.safetensors nor") &&
+                            Contains("consolidated.safetensors is of a format that is not read"));
+  folder.Write("gptq-00001-of-00002.safetensors", file("a"));
+  const auto one = OpenSafetensors(folder.path());
+  REQUIRE(one.ok());
+  CHECK((*one)->Get("a", 0, 1).ok());
+  CHECK_FALSE((*one)->Has("x"));
+  folder.Write("gptq-00002-of-00002.safetensors", file("b"));
+  const auto both = OpenSafetensors(folder.path());
+  REQUIRE(both.ok());
+  CHECK((*both)->Get("a", 0, 1).ok());
+  CHECK((*both)->Get("b", 0, 1).ok());
+  folder.Write("gptq-00002-of-00002.safetensors", file("a"));
+  CHECK_THAT(refusal(), Contains("tensor a is in gptq-00001-of-00002.safetensors and in"));
+  folder.Write("other.safetensors", file("c"));
+  CHECK_THAT(refusal(), Contains("which of 3 files are the model"));
 }
 
 TEST_CASE("safetensors: the error for a folder without weights lists the files it needs") {
