@@ -35,6 +35,15 @@ bool IsSet(const char* variable) {
   return value != nullptr && ParseBool(value).value_or(false);
 }
 
+// A variable's path: ~ is the home, as to Python's huggingface_hub, also where no shell has seen
+// it.
+std::string PathIn(std::string_view value) {
+  const char* const home = std::getenv("HOME");
+  const bool is_below_home = value == "~" || value.starts_with("~/");
+  return is_below_home && home != nullptr ? home + std::string(value.substr(1))
+                                          : std::string(value);
+}
+
 // The first of these variables that is set, with what is below it.
 struct Place {
   const char* variable;
@@ -43,7 +52,7 @@ struct Place {
 std::string FirstPlace(const std::vector<Place>& places) {
   for (const Place& place : places) {
     const char* value = std::getenv(place.variable);
-    if (value != nullptr && *value != '\0') return std::string(value) + place.below;
+    if (value != nullptr && *value != '\0') return PathIn(value) + place.below;
   }
   return places.back().below;
 }
@@ -81,19 +90,17 @@ bool HasParts(const std::string& path) {
   return Exists(path);
 }
 
-// Whole GGUF models, each by its first file, in the order of their names.
+// Whole GGUF models below the folder, by their paths in it.
 std::vector<std::string> GgufModels(const std::string& snapshot) {
   std::vector<std::string> files;
   std::error_code error;
   for (fs::recursive_directory_iterator it(snapshot, error), end; !error && it != end;
        it.increment(error)) {
     const std::string path = it->path().string();
-    const std::optional<GgufPart> part = ParseGgufPart(path);
-    if (path.ends_with(".gguf") && (!part || part->index == 1) && HasParts(path)) {
-      files.push_back(path);
+    if (path.ends_with(".gguf") && HasParts(path)) {
+      files.push_back(it->path().lexically_relative(snapshot).string());
     }
   }
-  std::ranges::sort(files);
   return files;
 }
 
@@ -110,7 +117,12 @@ std::string HubCacheFolder() {
   }
   const char* value = std::getenv("HF_HUB_CACHE");
   if (value == nullptr || *value == '\0') value = std::getenv("HUGGINGFACE_HUB_CACHE");
-  return value != nullptr && *value != '\0' ? value : HuggingFaceHome() + "/hub";
+  return value != nullptr && *value != '\0' ? PathIn(value) : HuggingFaceHome() + "/hub";
+}
+
+std::string HuggingFaceTokenFile() {
+  const char* const value = std::getenv("HF_TOKEN_PATH");
+  return value != nullptr && *value != '\0' ? PathIn(value) : HuggingFaceHome() + "/token";
 }
 
 bool IsHubOffline() { return IsSet("HF_HUB_OFFLINE") || IsSet("TRANSFORMERS_OFFLINE"); }
@@ -150,9 +162,8 @@ std::optional<std::string> FindWholeModel(const std::string& snapshot, const std
   const std::vector<std::string> wanted =
       quant.empty() ? std::vector<std::string>{"Q4_K_M", "Q8_0", ""} : std::vector{quant};
   for (const std::string& each : wanted) {
-    for (const std::string& path : models) {
-      if (IsGgufOf(std::string_view(path).substr(snapshot.size() + 1), each)) return path;
-    }
+    const std::vector<std::string> found = GgufFilesOf(models, each);
+    if (!found.empty()) return snapshot + "/" + found[0];
   }
   return std::nullopt;
 }

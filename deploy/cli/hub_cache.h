@@ -26,6 +26,8 @@ struct HubCacheOptions {
 std::string HubCacheFolder();
 // $HF_HOME, $XDG_CACHE_HOME/huggingface or ~/.cache/huggingface.
 std::string HuggingFaceHome();
+// $HF_TOKEN_PATH, or "token" in HuggingFaceHome().
+std::string HuggingFaceTokenFile();
 
 bool IsHubOffline();    // HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE
 bool UsesModelScope();  // TANDEM_USE_MODELSCOPE, VLLM_USE_MODELSCOPE

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <functional>
 
 #include "common/strings.h"
 #include "gguf/gguf_file.h"
@@ -118,6 +119,18 @@ bool IsGgufOf(std::string_view path, std::string_view quant) {
     if (begins && end < text.size() && (text[end] == '.' || text[end] == '-')) return true;
   }
   return false;
+}
+
+std::vector<std::string> GgufFilesOf(std::vector<std::string> paths, std::string_view quant) {
+  std::erase_if(paths, [&](const std::string& path) {
+    const std::optional<GgufPart> part = ParseGgufPart(path);
+    return !IsGgufOf(path, quant) || (part && part->index != 1);
+  });
+  std::ranges::sort(paths);
+  const auto is_exact = [&](const std::string& path) { return QuantOf(path) == ToUpper(quant); };
+  if (!quant.empty() && std::ranges::any_of(paths, is_exact))
+    std::erase_if(paths, std::not_fn(is_exact));
+  return paths;
 }
 
 }  // namespace tandem

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace tandem {
 
@@ -38,5 +39,9 @@ std::optional<GgufPart> ParseGgufPart(std::string_view path);
 
 // The quant in a GGUF file's name: "Q4_K_M", "" where there is none.
 std::string QuantOf(std::string_view path);
+
+// Of files the models of a quant (any: ""), each by its first part, in order. UD-Q4_K_M is one of
+// Q4_K_M, but only where no other is.
+std::vector<std::string> GgufFilesOf(std::vector<std::string> paths, std::string_view quant);
 
 }  // namespace tandem

@@ -136,6 +136,8 @@ class Pulls(Case):
         code, out, _ = self.run_tandem(hub, "list")
         self.assertEqual(code, 0)
         self.assertEqual([line.split()[0] for line in out.splitlines()], [f"{NAME}:{quant}" for quant in ("Q4_K_M", "Q6_K", "Q8_0")])
+        self.assertEqual(json.loads(self.run_tandem(hub, "list", "--json")[1])[1],
+                         {"name": f"{NAME}:Q6_K", "revision": "main", "bytes": 4, "has_weights": True})
         self.assertEqual(self.run_tandem(hub, "rm", NAME + ":Q6_K")[0], 0)
         self.assertFalse(path.exists())
         self.assertEqual(len(list((self.cache / "models--org--some.model-1" / "blobs").iterdir())), 2)
@@ -247,7 +249,7 @@ class Trouble(Case):
         self.assertEqual(code, 0, errors)
         self.assertIn("responds with status 429; trying again in 1 s", errors)
         hub.late = [100000]
-        self.assertIn("responds with status 429", self.refusal(hub))
+        self.assertIn("responds with status 429 and asks to wait 100,000 s", self.refusal(hub))
 
     def test_who_may_not_read(self):
         hub = self.hub()
@@ -264,11 +266,19 @@ class Trouble(Case):
         home.mkdir()
         (home / "token").write_text("right\n")
         self.pull(hub)
+        # Of a file's environment, which no shell has read.
+        (home / "token").rename(home / "other")
+        self.pull(hub, HOME=str(home), HF_TOKEN_PATH="~/other")
+        path = self.pull(hub, HOME=str(home), HF_HUB_CACHE="~/hub", HF_TOKEN="right")
+        self.assertEqual(path.parents[2], home / "hub")
+        (home / "other").rename(home / "token")
         self.assertIn("printable ASCII", self.refusal(hub, HF_TOKEN="a b"))
         hub.reply = lambda handler, path: hub.send(handler, 403, b"", **{"X-Error-Code": "GatedRepo"}) or True
         self.assertIn("is gated: accept its conditions", self.refusal(hub))
         hub.reply = lambda handler, path: hub.send(handler, 403, b"") or True
-        self.assertIn("refuses access", self.refusal(hub))
+        self.assertIn("refuses access; the token (HF_TOKEN) may not", self.refusal(hub))
+        (home / "token").unlink()
+        self.assertIn("refuses access; set HF_TOKEN to a token that may read it", self.refusal(hub))
         hub.reply, hub.token = lambda handler, path: False, None
         self.assertIn("org/nobody in revision main does not exist at", self.refusal(hub, name="org/nobody"))
 

@@ -27,17 +27,21 @@ bool IsDescription(std::string_view path) {
       [path](std::string_view ending) { return path.ends_with(ending); });
 }
 
-// The first file of the quant, or the first part of it.
-const HubFile* FindGguf(const HubListing& listing, const std::string& quant) {
-  for (const HubFile& file : listing.files) {
-    const auto part = ParseGgufPart(file.path);
-    if (IsGgufOf(file.path, quant) && (!part || part->index == 1)) return &file;
-  }
-  return nullptr;
+// By their first parts.
+std::vector<std::string> FindGgufs(const HubListing& listing, const std::string& quant) {
+  std::vector<std::string> paths;
+  for (const HubFile& file : listing.files) paths.push_back(file.path);
+  return GgufFilesOf(std::move(paths), quant);
 }
 
-StatusOr<FileChoice> ChooseGguf(const HubListing& listing, const HubFile& first) {
+// The first of several, with all its parts.
+StatusOr<FileChoice> ChooseGguf(const HubListing& listing, const std::vector<std::string>& ggufs) {
+  const HubFile& first = *FindFile(listing, ggufs[0]);
   FileChoice choice = {.files = {first}, .shard_index = {}, .gguf = first.path};
+  if (ggufs.size() > 1) {
+    choice.note = "it has " + std::to_string(ggufs.size()) + " such GGUF files; " + ggufs[0] +
+                  " is taken, not " + ggufs[1];
+  }
   const auto part = ParseGgufPart(first.path);
   if (!part) return choice;
   for (const HubFile& file : listing.files) {
@@ -65,6 +69,13 @@ std::string KnownQuants(const HubListing& listing) {
 
 Status NoWeights(const HubListing& listing) {
   for (const HubFile& file : listing.files) {
+    if (!file.path.ends_with(".safetensors")) continue;
+    return NotFoundError(
+        "it has neither model.safetensors nor an index of shards, only files of "
+        "other names, such as " +
+        file.path);
+  }
+  for (const HubFile& file : listing.files) {
     for (const std::string_view ending : {".bin", ".pt", ".pth", ".onnx", ".h5", ".msgpack"}) {
       if (file.path.ends_with(ending)) {
         return NotFoundError("its weights are neither safetensors nor GGUF files but " + file.path +
@@ -87,8 +98,8 @@ std::vector<HubFile> ChooseDescription(const HubListing& listing) {
 
 StatusOr<FileChoice> ChooseFiles(const HubListing& listing, const std::string& quant) {
   if (!quant.empty()) {
-    const HubFile* gguf = FindGguf(listing, quant);
-    if (gguf != nullptr) return ChooseGguf(listing, *gguf);
+    const std::vector<std::string> ggufs = FindGgufs(listing, quant);
+    if (!ggufs.empty()) return ChooseGguf(listing, ggufs);
     const std::string known = KnownQuants(listing);
     return NotFoundError(known.empty() ? "it has no GGUF files"
                                        : "it has no GGUF file of " + quant + ", only " + known);
@@ -105,8 +116,8 @@ StatusOr<FileChoice> ChooseFiles(const HubListing& listing, const std::string& q
     return choice;
   }
   for (const char* usual : {"Q4_K_M", "Q8_0", ""}) {
-    const HubFile* gguf = FindGguf(listing, usual);
-    if (gguf != nullptr) return ChooseGguf(listing, *gguf);
+    const std::vector<std::string> ggufs = FindGgufs(listing, usual);
+    if (!ggufs.empty()) return ChooseGguf(listing, ggufs);
   }
   return NoWeights(listing);
 }

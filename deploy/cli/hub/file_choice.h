@@ -17,6 +17,7 @@ struct FileChoice {
   std::vector<HubFile> files;  // to get first
   std::string shard_index;     // of `files`, the one that names the weights; "" where there is none
   std::string gguf;            // of `files`, the GGUF file to open; "" for a folder
+  std::string note = {};       // what the user should know of the choice
 };
 
 // quant: of GGUF files, "" for safetensors, and where there are none Q4_K_M, else Q8_0, else the

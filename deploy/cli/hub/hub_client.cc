@@ -32,9 +32,14 @@ class Patience {
 
   // Waits before the next try; returns `reason` when there is none.
   Status Wait(const Status& reason, double at_least_s) {
-    if (++tries_ >= kMaxTries || at_least_s > kMaxPauseSeconds) return reason;
+    if (at_least_s > kMaxPauseSeconds) {
+      return Status(reason.code(), reason.message() + " and asks to wait " +
+                                       WithCommas(static_cast<int64_t>(at_least_s)) + " s");
+    }
+    if (++tries_ >= kMaxTries) return reason;
     const double pause = std::max(at_least_s, kFirstPauseSeconds * (1 << (tries_ - 1)));
-    std::fprintf(stderr, "%s: %s; trying again in %.3g s\n", what_.c_str(),
+    const bool is_named = reason.message().starts_with(what_);
+    std::fprintf(stderr, "%s%s; trying again in %.3g s\n", is_named ? "" : (what_ + ": ").c_str(),
                  reason.message().c_str(), pause);
     std::this_thread::sleep_for(std::chrono::duration<double>(pause));
     return OkStatus();
@@ -130,7 +135,9 @@ Status HubClient::ErrorOf(const WebReply& reply, const std::string& what) const 
     case 403:
       return Status(
           StatusCode::kPermissionDenied,
-          what + ": " + host + " refuses access; the token (" + variable + ") may not read it");
+          what + ": " + host + " refuses access" +
+              (settings_.token.empty() ? "; set " + variable + " to a token that may read it"
+                                       : "; the token (" + variable + ") may not read it"));
     case 404:
       return NotFoundError(what + " does not exist at " + host);
     default: {

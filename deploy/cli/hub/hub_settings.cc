@@ -21,9 +21,7 @@ StatusOr<std::string> HuggingFaceToken() {
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"}) {
     if (std::string token = Variable(name); !token.empty()) return token;
   }
-  std::string path = Variable("HF_TOKEN_PATH");
-  if (path.empty()) path = HuggingFaceHome() + "/token";
-  ASSIGN_OR_RETURN(const std::string text, ReadFileIfAny(path, kMaxTokenBytes));
+  ASSIGN_OR_RETURN(const std::string text, ReadFileIfAny(HuggingFaceTokenFile(), kMaxTokenBytes));
   return std::string(StripAscii(text));
 }
 

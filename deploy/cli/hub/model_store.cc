@@ -53,7 +53,13 @@ Status WriteRef(const fs::path& path, const std::string& commit) {
   fs::create_directories(path.parent_path(), error);
   RETURN_IF_ERROR(FileError(error, path.parent_path()));
   const fs::path made = path.parent_path() / (".tandem-" + RandomHex(8));
-  std::ofstream(made) << commit;
+  std::ofstream file(made);
+  file << commit;
+  file.close();
+  if (!file) {
+    fs::remove(made, error);
+    return ResourceExhaustedError(path.string() + " cannot be written: is the disk full?");
+  }
   return Replace(made, path);
 }
 

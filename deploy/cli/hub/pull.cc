@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "common/exit_status.h"
@@ -56,6 +57,17 @@ std::string CacheOr(const std::string& folder) {
   return std::filesystem::absolute(folder.empty() ? HubCacheFolder() : folder).string();
 }
 
+void PrintJson(const std::vector<StoredModel>& models) {
+  nlohmann::json list = nlohmann::json::array();
+  for (const StoredModel& model : models) {
+    list.push_back({{"name", model.name},
+                    {"revision", model.revision},
+                    {"bytes", model.bytes},
+                    {"has_weights", model.is_whole}});
+  }
+  std::printf("%s\n", list.dump(2).c_str());
+}
+
 }  // namespace
 
 StatusOr<std::string> PullModel(const HubClient& client, const HubName& name,
@@ -73,6 +85,9 @@ StatusOr<std::string> PullModel(const HubClient& client, const HubName& name,
     StatusOr<FileChoice> chosen = ChooseFiles(listing, name.quant);
     if (!chosen.ok()) return chosen.status().WithContext(name.repository);
     choice = *std::move(chosen);
+    if (!choice.note.empty()) {
+      std::fprintf(stderr, "%s: %s\n", name.repository.c_str(), choice.note.c_str());
+    }
   } else {
     choice.files = ChooseDescription(listing);
   }
@@ -130,11 +145,18 @@ int RunPull(const std::vector<std::string>& args) {
 
 int RunList(const std::vector<std::string>& args) {
   StoreFlags words;
-  const StatusOr<FlagOutcome> parsed = ParseFlags({CacheRow(&words.cache)}, args, kAboutList);
+  bool as_json = false;
+  const std::vector<Flag> flags = {CacheRow(&words.cache),
+                                   {"json", &as_json, "A JSON list, with sizes in bytes"}};
+  const StatusOr<FlagOutcome> parsed = ParseFlags(flags, args, kAboutList);
   if (!parsed.ok()) return Refuse("list", parsed.status());
   if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   const auto models = ListStoredModels(CacheOr(words.cache));
   if (!models.ok()) return Refuse("list", models.status());
+  if (as_json) {
+    PrintJson(*models);
+    return kExitOk;
+  }
   size_t width = 4;
   for (const StoredModel& model : *models) width = std::max(width, model.name.size());
   for (const StoredModel& model : *models) {

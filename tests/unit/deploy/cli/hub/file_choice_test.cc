@@ -52,6 +52,26 @@ TEST_CASE("file choice: a GGUF file and all its parts") {
         Names{"m-Q8_0-00001-of-00003.gguf: the hub has 1 of its 3 parts"});
 }
 
+TEST_CASE(
+    "file choice: of several GGUF files of a quant the exact one, else the first, with a note") {
+  const auto choice = [](const std::vector<std::string>& paths, const std::string& quant) {
+    return ChooseFiles(Listing(paths), quant).value();
+  };
+  const FileChoice exact = choice({"UD-Q4_K_M/m-UD-Q4_K_M.gguf", "m-Q4_K_M.gguf"}, "q4_k_m");
+  CHECK(exact.gguf == "m-Q4_K_M.gguf");
+  CHECK(exact.note.empty());
+  CHECK(choice({"m-UD-Q4_K_M.gguf", "m-Q8_0.gguf"}, "Q4_K_M").gguf == "m-UD-Q4_K_M.gguf");
+  const FileChoice first = choice({"b-Q8_0.gguf", "a-Q8_0.gguf", "mmproj-Q8_0.gguf"}, "Q8_0");
+  CHECK(first.gguf == "a-Q8_0.gguf");
+  CHECK(first.note == "it has 2 such GGUF files; a-Q8_0.gguf is taken, not b-Q8_0.gguf");
+}
+
+TEST_CASE("file choice: safetensors of other names are named") {
+  CHECK(Chosen({"config.json", "gptq_model-4bit.safetensors"}) ==
+        Names{"it has neither model.safetensors nor an index of shards, only files of other "
+              "names, such as gptq_model-4bit.safetensors"});
+}
+
 TEST_CASE("file choice: shards must be listed") {
   const HubListing listing = Listing({"a.safetensors", "b.safetensors", "c.safetensors"});
   const auto shards = ChooseShards(
