@@ -3,6 +3,8 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <cstring>
 #include <numeric>
 
 #include "common/check.h"
@@ -58,13 +60,28 @@ int EditDistance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
+namespace {
+
+// From `begin` on, in steps of a word.
+size_t SkipAscii(std::string_view text, size_t begin) {
+  constexpr uint64_t kHighBits = 0x8080808080808080;
+  uint64_t word;
+  for (; text.size() - begin >= sizeof(word); begin += sizeof(word)) {
+    std::memcpy(&word, text.data() + begin, sizeof(word));
+    if ((word & kHighBits) != 0) break;
+  }
+  return begin;
+}
+
+}  // namespace
+
 size_t FindInvalidUtf8(std::string_view text) {
-  size_t i = 0;
+  size_t i = SkipAscii(text, 0);
   while (i < text.size()) {
     const auto byte = [&](size_t k) { return static_cast<unsigned char>(text[k]); };
     const unsigned char lead = byte(i);
     if (lead < 0x80) {
-      ++i;
+      i = SkipAscii(text, i + 1);
       continue;
     }
     // The second byte's range excludes overlong forms, surrogates and values past U+10FFFF.

@@ -16,6 +16,22 @@ TEST_CASE("FindInvalidUtf8 accepts exactly the well-formed forms") {
   CHECK(FindInvalidUtf8("ok\xFF") == 2);
 }
 
+// ASCII is passed over by words.
+TEST_CASE("FindInvalidUtf8 finds a bad byte anywhere among ASCII") {
+  for (size_t size = 1; size <= 40; ++size) {
+    for (size_t bad = 0; bad < size; ++bad) {
+      CAPTURE(size, bad);
+      std::string text(size, 'a');
+      text[bad] = '\xFF';
+      CHECK(FindInvalidUtf8(text) == bad);
+      text.insert(bad, "\u00E9");
+      CHECK(FindInvalidUtf8(text) == bad + 2);
+    }
+    CHECK(FindInvalidUtf8(std::string(size, 'a')) == std::string_view::npos);
+    CHECK(FindInvalidUtf8(std::string(size, 'a') + "\u20AC") == std::string_view::npos);
+  }
+}
+
 TEST_CASE("WithCommas groups digits by three") {
   CHECK(WithCommas(0) == "0");
   CHECK(WithCommas(999) == "999");
