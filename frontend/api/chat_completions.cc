@@ -87,12 +87,12 @@ ChatBody::ChatBody(ChatShape shape, WriterInput input)
 
 void ChatBody::WriteDelta(int index, MessageDelta& delta, const Usage&) {
   if (index == 0) {  // all choices have the same prompt
-    AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
+    AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.extras().prompt_logprobs,
                            &prompt_logprobs_);
   }
   if (delta.finish_reason) {
-    kv_transfer_params_ = delta.kv_transfer_params;
-    ec_transfer_params_ = delta.ec_transfer_params;
+    kv_transfer_params_ = delta.extras().kv_transfer_params;
+    ec_transfer_params_ = delta.extras().ec_transfer_params;
   }
   choices_[static_cast<size_t>(index)].Append(delta);
 }
@@ -289,7 +289,8 @@ void ChatStream::AppendChunk(int choice, const MessageDelta& delta, bool generat
     chunk_.End(",\"kv_transfer_params\":null"sv, Shown(usage), out_);
     return;
   }
-  std::string rest = ",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta.kv_transfer_params));
+  std::string rest =
+      ",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta.extras().kv_transfer_params));
   if (!input_.stream_usage.at_end && !chunk_.fingerprint_json().empty()) {
     rest += ",\"system_fingerprint\":" + chunk_.fingerprint_json();
   }

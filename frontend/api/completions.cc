@@ -67,11 +67,11 @@ CompletionBody::CompletionBody(CompletionShape shape, WriterInput input)
 
 void CompletionBody::WriteDelta(int index, MessageDelta& delta, const Usage&) {
   Choice& choice = choices_[static_cast<size_t>(index)];
-  AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
+  AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.extras().prompt_logprobs,
                          &choice.prompt_logprobs);
   if (delta.finish_reason) {
-    kv_transfer_params_ = delta.kv_transfer_params;
-    ec_transfer_params_ = delta.ec_transfer_params;
+    kv_transfer_params_ = delta.extras().kv_transfer_params;
+    ec_transfer_params_ = delta.extras().ec_transfer_params;
   }
   if (shape_.echo_only) delta.ClearOutput();
   choice.collected.Append(delta);
@@ -179,8 +179,8 @@ void CompletionStream::WriteDelta(int index, MessageDelta& delta, const Usage& u
   }
   const Usage* const shown = input_.stream_usage.on_every_chunk ? &usage : nullptr;
   if (!delta.finish_reason) return chunk_.End(",\"kv_transfer_params\":null"sv, shown, out_);
-  chunk_.End(",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta.kv_transfer_params)), shown,
-             out_);
+  chunk_.End(",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta.extras().kv_transfer_params)),
+             shown, out_);
 }
 
 void CompletionStream::AppendLogprobs(int index, const MessageDelta& delta, bool first) {
@@ -189,7 +189,7 @@ void CompletionStream::AppendLogprobs(int index, const MessageDelta& delta, bool
   if (first && shape_.echo) {
     list.AddUnscored(FirstTokenText(input_, input_.prompts[static_cast<size_t>(index)]));
     std::vector<PositionLogprobs> prompt_logprobs;
-    AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
+    AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.extras().prompt_logprobs,
                            &prompt_logprobs);
     for (const PositionLogprobs& position : prompt_logprobs) list.Add(position);
   }

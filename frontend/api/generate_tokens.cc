@@ -99,13 +99,13 @@ class TokensBody final : public ResponseWriter {
 
   void WriteDelta(int index, MessageDelta& delta, const Usage&) override {
     if (index == 0) {  // all choices have the same prompt
-      AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style, delta.prompt_logprobs,
-                             &prompt_logprobs_);
-      if (!delta.prompt_scores.is_nil()) prompt_scores_ = delta.prompt_scores;
+      AppendPositionLogprobs(*input_.tokenizer, input_.logprobs_style,
+                             delta.extras().prompt_logprobs, &prompt_logprobs_);
+      if (!delta.extras().prompt_scores.is_nil()) prompt_scores_ = delta.extras().prompt_scores;
     }
     if (delta.finish_reason) {
-      kv_transfer_params_ = delta.kv_transfer_params;
-      ec_transfer_params_ = delta.ec_transfer_params;
+      kv_transfer_params_ = delta.extras().kv_transfer_params;
+      ec_transfer_params_ = delta.extras().ec_transfer_params;
     }
     choices_[static_cast<size_t>(index)].Append(delta);
   }

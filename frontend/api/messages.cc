@@ -103,7 +103,7 @@ class MessageBody final : public ResponseWriter {
     if (!delta.finish_reason) return;
     blocks_.End();
     stop_ = StopOf(delta, blocks_);
-    kv_transfer_params_ = delta.kv_transfer_params;
+    kv_transfer_params_ = delta.extras().kv_transfer_params;
   }
 
   void WriteEnd(const Usage& usage) override {

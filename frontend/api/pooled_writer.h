@@ -20,7 +20,7 @@ class PooledWriter : public ResponseWriter {
       : ResponseWriter(input.out), input_(std::move(input)), results_(input_.prompts.size()) {}
 
   void WriteDelta(int index, MessageDelta& delta, const Usage&) override {
-    auto numbers = ReadPooled(delta.pooling_output);
+    auto numbers = ReadPooled(delta.extras().pooling_output);
     if (numbers.ok()) results_[static_cast<size_t>(index)] = *std::move(numbers);
   }
 

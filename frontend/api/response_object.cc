@@ -133,8 +133,8 @@ void ResponseObjectWriter::WriteDelta(int, MessageDelta& delta, const Usage&) {
   }
   if (!delta.finish_reason) return;
   finish_reason_ = *delta.finish_reason;
-  kv_transfer_params_ = std::move(delta.kv_transfer_params);
-  ec_transfer_params_ = std::move(delta.ec_transfer_params);
+  kv_transfer_params_ = delta.extras().kv_transfer_params;
+  ec_transfer_params_ = delta.extras().ec_transfer_params;
 }
 
 void ResponseObjectWriter::WriteCancelled(const Usage& usage) {

@@ -18,6 +18,19 @@ void AppendRows(const wire::LogprobsRows& rows, wire::LogprobsRows* out) {
   out->ranks.insert(out->ranks.end(), rows.ranks.begin(), rows.ranks.end());
 }
 
+void AddExtras(const wire::EngineCoreOutput& output, MessageDelta* delta) {
+  if (output.new_prompt_logprobs) {
+    AppendRows(*output.new_prompt_logprobs, &delta->AddExtras().prompt_logprobs);
+  }
+  const auto add = [&](const wire::Rare<wire::RawValue>& value, wire::RawValue DeltaExtras::*to) {
+    if (value) delta->AddExtras().*to = *value;
+  };
+  add(output.prompt_token_id_logprobs, &DeltaExtras::prompt_scores);
+  add(output.kv_transfer_params, &DeltaExtras::kv_transfer_params);
+  add(output.pooling_output, &DeltaExtras::pooling_output);
+  add(output.ec_transfer_params, &DeltaExtras::ec_transfer_params);
+}
+
 std::span<const TokenId> Tail(std::span<const TokenId> ids) {
   return ids.last(std::min(ids.size(), kPromptTailTokens));
 }
@@ -50,11 +63,7 @@ void MessageDelta::ClearOutput() {
 
 void MessageDelta::Clear() {
   ClearOutput();
-  prompt_logprobs = {};
-  prompt_scores = {};
-  kv_transfer_params = {};
-  ec_transfer_params = {};
-  pooling_output = {};
+  extras_.reset();
   ready = false;
 }
 
@@ -79,11 +88,7 @@ MessageDelta& OutputProcessor::Process(const wire::EngineCoreOutput& output,
     AppendPositionLogprobs(tokenizer_, options_.logprobs_style, *output.new_logprobs, &logprobs);
   }
   for (PositionLogprobs& position : new_logprobs) logprobs.push_back(std::move(position));
-  if (output.new_prompt_logprobs) AppendRows(*output.new_prompt_logprobs, &delta_.prompt_logprobs);
-  if (output.prompt_token_id_logprobs) delta_.prompt_scores = *output.prompt_token_id_logprobs;
-  if (output.kv_transfer_params) delta_.kv_transfer_params = *output.kv_transfer_params;
-  if (output.pooling_output) delta_.pooling_output = *output.pooling_output;
-  if (output.ec_transfer_params) delta_.ec_transfer_params = *output.ec_transfer_params;
+  AddExtras(output, &delta_);
   const size_t num_new = AppendText(output), num_dropped = output.new_token_ids.size() - num_new;
   if (num_dropped > 0) {
     token_ids.resize(token_ids.size() - num_dropped);
