@@ -148,6 +148,7 @@ void Connection::Write(Parts parts) {
   const bool joins_batch = is_first && CanJoinBatch(parts);
   ssize_t sent = is_first && !joins_batch ? WriteNow(parts) : 0;
   if (sent < 0) return MarkClosed();
+  if (joins_batch) backlog_ = WriteBatch::TakeRoom();
   for (const std::string_view part : parts) {
     const size_t skip = std::min(static_cast<size_t>(sent), part.size());
     sent -= static_cast<ssize_t>(skip);
@@ -190,6 +191,10 @@ void Connection::OnKeptSent(ssize_t result) {
   is_kept_ = false;
   if (result < 0 && result != -EAGAIN) return MarkClosed();
   backlog_sent_ += static_cast<size_t>(std::max<ssize_t>(result, 0));
+  if (unsent() == 0) {
+    backlog_sent_ = 0;
+    WriteBatch::GiveRoom(std::exchange(backlog_, {}));
+  }
   TrimBacklog();
 }
 

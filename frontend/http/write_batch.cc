@@ -4,6 +4,7 @@
 #include <array>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "frontend/http/connection.h"
 #include "frontend/net/send_ring.h"
@@ -11,10 +12,13 @@
 namespace tandem {
 namespace {
 
+constexpr size_t kMaxRoomBytes = 32 << 10;  // more is not kept
+
 struct Kept {
   int num_open = 0;
   size_t num_connections = 0;
   std::array<Connection*, SendRing::kMaxSends> connections;
+  std::vector<std::string> rooms;
   SendRing ring;
 
   void SendAll() {
@@ -42,6 +46,20 @@ bool WriteBatch::is_open() { return thread_kept.num_open > 0; }
 void WriteBatch::Add(Connection* connection) {
   thread_kept.connections[thread_kept.num_connections++] = connection;
   if (thread_kept.num_connections == SendRing::kMaxSends) thread_kept.SendAll();
+}
+
+std::string WriteBatch::TakeRoom() {
+  std::vector<std::string>& rooms = thread_kept.rooms;
+  if (rooms.empty()) return {};
+  std::string room = std::move(rooms.back());
+  rooms.pop_back();
+  return room;
+}
+
+void WriteBatch::GiveRoom(std::string room) {
+  if (thread_kept.rooms.size() == SendRing::kMaxSends || room.capacity() > kMaxRoomBytes) return;
+  room.clear();
+  thread_kept.rooms.push_back(std::move(room));
 }
 
 void WriteBatch::Remove(Connection* connection) {
