@@ -1,6 +1,6 @@
 # tandem_test() lines of tests over engine_core.
 tandem_test(unit_weights LABEL unit
-  SRCS unit/engine_core/weights/dummy_weights_test.cc unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/stored_matrix_test.cc
+  SRCS unit/engine_core/weights/dummy_weights_test.cc unit/engine_core/weights/loading_progress_test.cc unit/engine_core/weights/safetensors_test.cc unit/engine_core/weights/stored_matrix_test.cc
        unit/engine_core/weights/model_config_test.cc unit/engine_core/weights/quantized_test.cc
        unit/engine_core/weights/spell_keys_test.cc unit/engine_core/weights/gguf_layers_test.cc
   DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)

@@ -1,6 +1,8 @@
 #include "engine_core/executor/model_source.h"
 
+#include "common/log.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/weights/loading_progress.h"
 #include "engine_core/weights/open_weights.h"
 
 namespace tandem {
@@ -18,6 +20,11 @@ Status ModelSource::Open() {
   if (weights_ != nullptr) return OkStatus();
   ASSIGN_OR_RETURN(
       weights_, OpenWeights(options_.path, options_.load_format, options_.config, options_.seed));
+  // All ranks are about as far as each other.
+  if (options_.ranks != nullptr && options_.ranks->place().share.rank > 0) return OkStatus();
+  weights_ =
+      WithProgress(std::move(weights_), options_.config.num_layers, &clock_,
+                   [](const std::string& text) { LOG_INFO << "[startup] weights: " << text; });
   return OkStatus();
 }
 

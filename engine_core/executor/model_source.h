@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "common/clock.h"
 #include "common/status.h"
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/models/model.h"
@@ -51,6 +52,7 @@ class ModelSource {
 
  private:
   const ModelSourceOptions options_;
+  const SystemClock clock_;
   std::unique_ptr<Weights> weights_;
   std::vector<MatrixForm> adapted_;  // the forms of the sites
 };

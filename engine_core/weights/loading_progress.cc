@@ -1,0 +1,101 @@
+#include "engine_core/weights/loading_progress.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "common/strings.h"
+
+namespace tandem {
+namespace {
+
+constexpr double kSecondsBetweenReports = 5;
+constexpr double kGiB = 1 << 30;
+
+// Of "model.layers.12.mlp.up_proj.weight": 12; nullopt: of no layer.
+std::optional<int64_t> LayerOf(std::string_view name) {
+  for (const std::string_view part : Split(name, '.')) {
+    if (const auto number = ParseNumber<int64_t>(part)) return number;
+  }
+  return std::nullopt;
+}
+
+class ReportingWeights final : public Weights {
+ public:
+  ReportingWeights(std::unique_ptr<Weights> weights, int64_t num_layers, const Clock* clock,
+                   std::function<void(const std::string&)> report)
+      : weights_(std::move(weights)),
+        num_layers_(num_layers),
+        clock_(clock),
+        report_(std::move(report)),
+        began_at_(clock->Monotonic()),
+        reported_at_(began_at_) {}
+
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    return Noted(name, weights_->Get(name, rows, columns));
+  }
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
+                                      int64_t rows, int64_t columns) override {
+    return Noted(name, weights_->GetFromStack(name, index, count, rows, columns));
+  }
+  StatusOr<StoredTensor> GetStored(std::string_view name) override {
+    StatusOr<StoredTensor> tensor = weights_->GetStored(name);
+    if (tensor.ok()) Note(name, tensor->bytes().size());
+    return tensor;
+  }
+  bool Has(std::string_view name) const override { return weights_->Has(name); }
+  std::string PlaceOf(std::string_view name) const override { return weights_->PlaceOf(name); }
+  std::vector<std::string> Unread() const override { return weights_->Unread(); }
+  PackedFile* packed() override { return weights_->packed(); }
+  PackedFileWriter* writer() override { return weights_->writer(); }
+
+ private:
+  StatusOr<WeightTensor> Noted(std::string_view name, StatusOr<WeightTensor> tensor) {
+    if (tensor.ok()) Note(name, static_cast<size_t>(tensor->view().NumBytes()));
+    return tensor;
+  }
+
+  void Note(std::string_view name, size_t num_bytes) {
+    bytes_ += static_cast<double>(num_bytes);
+    layer_ = std::max(layer_, LayerOf(name).value_or(0));
+    const double now = clock_->Monotonic();
+    if (now - reported_at_ < kSecondsBetweenReports) return;
+    reported_at_ = now;
+    report_(Text(now - began_at_));
+  }
+
+  std::string Text(double seconds) const {
+    char text[128];
+    std::snprintf(text, sizeof text, "layer %lld of %lld, %.1f GiB read, %.2f GiB/s",
+                  static_cast<long long>(std::min(layer_ + 1, num_layers_)),
+                  static_cast<long long>(num_layers_), bytes_ / kGiB, bytes_ / kGiB / seconds);
+    if (layer_ < 1 || layer_ >= num_layers_) return text;
+    const auto left = static_cast<int>(seconds * static_cast<double>(num_layers_ - layer_) /
+                                       static_cast<double>(layer_));
+    char eta[32];
+    std::snprintf(eta, sizeof eta, ", %d:%02d left", left / 60, left % 60);
+    return std::string(text) + eta;
+  }
+
+  const std::unique_ptr<Weights> weights_;
+  const int64_t num_layers_;
+  const Clock* const clock_;
+  const std::function<void(const std::string&)> report_;
+  const double began_at_;
+  double reported_at_;
+  double bytes_ = 0;
+  int64_t layer_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Weights> WithProgress(std::unique_ptr<Weights> weights, int64_t num_layers,
+                                      const Clock* clock,
+                                      std::function<void(const std::string&)> report) {
+  return std::make_unique<ReportingWeights>(std::move(weights), num_layers, clock,
+                                            std::move(report));
+}
+
+}  // namespace tandem
