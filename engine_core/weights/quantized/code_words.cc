@@ -11,14 +11,16 @@ std::vector<uint32_t> WordsOf(const StoredTensor& tensor) {
 }
 
 StatusOr<int> BitsOf(const ModuleTensors& tensors, std::string_view suffix,
-                     const StoredTensor& words, MatrixShape matrix,
+                     const StoredTensor& words, MatrixShape matrix, std::span<const int> sizes,
                      std::vector<int64_t> (*words_shape)(MatrixShape matrix, int bits)) {
-  for (const int bits : {2, 4, 8}) {
+  std::string known;
+  for (const int bits : sizes) {
     const std::vector<int64_t> shape = words_shape(matrix, bits);
     if (!shape.empty() && words.shape() == shape) return bits;
+    known += (known.empty() ? "" : ", ") + std::to_string(bits);
   }
   return tensors.Error(suffix, "does not hold " + std::to_string(matrix.rows) + " x " +
-                                   std::to_string(matrix.columns) + " codes of 2, 4 or 8 bits");
+                                   std::to_string(matrix.columns) + " codes of " + known + " bits");
 }
 
 }  // namespace tandem

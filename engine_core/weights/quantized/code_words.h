@@ -1,8 +1,10 @@
 #pragma once
 
-// Codes of 2, 4 or 8 bits in 32-bit words, the lowest first. Pure; any thread.
+// Codes of 2, 3, 4 or 8 bits in 32-bit words, the lowest first; those of 3 bits lie across the ends
+// of words. Pure; any thread.
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -18,8 +20,11 @@ inline int64_t NumWords(int64_t num_codes, int bits) { return (num_codes * bits 
 
 // Code i of a sequence whose words are `stride` words apart.
 inline uint32_t CodeAt(const uint32_t* words, int64_t i, int bits, int64_t stride = 1) {
-  const int64_t per_word = 32 / bits;
-  return words[i / per_word * stride] >> (i % per_word * bits) & ((1u << bits) - 1);
+  const int64_t begin = i * bits, shift = begin % 32;
+  const uint32_t* const word = words + begin / 32 * stride;
+  uint64_t code = *word;
+  if (shift + bits > 32) code |= uint64_t{word[stride]} << 32;
+  return static_cast<uint32_t>(code >> shift) & ((1u << bits) - 1);
 }
 
 // How a code or a zero stands in a MatrixSource: 8 bits less 128, so that they fit into int8.
@@ -27,10 +32,10 @@ inline int32_t SignedCode(uint32_t code, int bits) {
   return static_cast<int32_t>(code) - (bits == 8 ? 128 : 0);
 }
 
-// Bits of the codes of a matrix, known by the shape of their words. words_shape: that shape for a
-// number of bits; empty where codes of that size cannot be packed.
+// Which of `sizes` the codes of a matrix have, known by the shape of their words. words_shape: that
+// shape for a number of bits; empty where codes of that size cannot be packed.
 StatusOr<int> BitsOf(const ModuleTensors& tensors, std::string_view suffix,
-                     const StoredTensor& words, MatrixShape matrix,
+                     const StoredTensor& words, MatrixShape matrix, std::span<const int> sizes,
                      std::vector<int64_t> (*words_shape)(MatrixShape matrix, int bits));
 
 }  // namespace tandem

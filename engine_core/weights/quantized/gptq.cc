@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view kCodes = ".qweight", kZeros = ".qzeros", kScales = ".scales",
                            kGroups = ".g_idx";
+constexpr int kSizes[] = {2, 3, 4, 8};
 
 // Both the codes of an output and the zeros of a group fill their words.
 std::vector<int64_t> WordsShape(MatrixShape matrix, int bits) {
@@ -90,7 +91,7 @@ StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape sha
                                    const CheckpointQuantization& quantization) {
   const int64_t rows = shape.rows, columns = shape.columns;
   ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(kCodes, "I32"));
-  ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, kCodes, stored, shape, WordsShape));
+  ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, kCodes, stored, shape, kSizes, WordsShape));
   const std::vector<uint32_t> words = WordsOf(stored);
   // Each input has its group's scale, so their number is that of the table's rows.
   ASSIGN_OR_RETURN(const StoredTensor zeros, tensors.Get(kZeros, "I32"));

@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::string_view kCodes = ".weight_packed", kScales = ".weight_scale",
                            kZeros = ".weight_zero_point", kShape = ".weight_shape";
+constexpr int kSizes[] = {2, 4, 8};
 
 std::vector<int64_t> WordsShape(MatrixShape matrix, int bits) {
   return {matrix.rows, NumWords(matrix.columns, bits)};
@@ -44,7 +45,7 @@ StatusOr<DecodedMatrix> DecodePackedIntegers(const ModuleTensors& tensors, Matri
   RETURN_IF_ERROR(CheckShape(tensors, shape));
   RETURN_IF_ERROR(RefuseGroupIndex(tensors));
   ASSIGN_OR_RETURN(const StoredTensor stored, tensors.Get(kCodes, "I32"));
-  ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, kCodes, stored, shape, WordsShape));
+  ASSIGN_OR_RETURN(const int bits, BitsOf(tensors, kCodes, stored, shape, kSizes, WordsShape));
   const std::vector<uint32_t> words = WordsOf(stored);
   ASSIGN_OR_RETURN(const StoredTensor stored_scales, tensors.Get(kScales));
   const int64_t num_groups = stored_scales.shape().size() == 2 ? stored_scales.shape()[1] : 0;

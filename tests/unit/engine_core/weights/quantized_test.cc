@@ -213,6 +213,31 @@ TEST_CASE("bitsandbytes: int8 rows by their largest number") {
   CHECK_THAT(in_order(1), Contains("m.weight_format must be 0"));
 }
 
+TEST_CASE("GPTQ: codes of 3 bits lie across the ends of words") {
+  // Codes k % 8 of each output, its zero n % 7 less one, over 32 inputs and outputs.
+  constexpr int kSize = 32;
+  std::vector<uint32_t> codes(3 * kSize), zeros(3);
+  const auto put = [](uint32_t* words, int stride, int i, uint32_t code) {
+    for (int bit = 0; bit < 3; ++bit) {
+      const int at = 3 * i + bit;
+      words[at / 32 * stride] |= (code >> bit & 1) << at % 32;
+    }
+  };
+  std::vector<float> wanted;
+  for (int n = 0; n < kSize; ++n) {
+    for (int k = 0; k < kSize; ++k) {
+      put(codes.data() + n, kSize, k, static_cast<uint32_t>(k % 8));
+      wanted.push_back(static_cast<float>(k % 8 - (n % 7 + 1)));
+    }
+    put(zeros.data(), 1, n, static_cast<uint32_t>(n % 7));
+  }
+  CHECK(Decoded({{"quant_method", "gptq"}}, {kSize, kSize},
+                {{"m.qweight", "I32", {3, kSize}, BytesOf(codes)},
+                 {"m.qzeros", "I32", {1, 3}, BytesOf(zeros)},
+                 {"m.scales", "F32", {1, kSize}, BytesOf(std::vector<float>(kSize, 1))}}) ==
+        wanted);
+}
+
 TEST_CASE("8 bits: scales for the tensor, rows, groups of columns and blocks") {
   const Json compressed = {{"quant_method", "compressed-tensors"}};
   const auto read = [&](const std::vector<int64_t>& shape, const std::vector<float>& scales) {
