@@ -156,6 +156,21 @@ bool IsEncoder(std::string_view architecture) {
          architecture.starts_with("XLMRoberta") || architecture.starts_with("ModernBert");
 }
 
+// A class for each token, such as the names in a text.
+bool IsOfTokens(std::string_view architecture) {
+  return architecture.ends_with("ForTokenClassification");
+}
+
+// What ModernBERT's classifier reads.
+Status ReadClassifierPooling(const Json& json, PoolerConfig* config) {
+  const std::string act = Text(json, "classifier_activation");
+  if (!act.empty() && act != "gelu") return Wrong("config.json", "classifier_activation", "gelu");
+  const std::string pooling = Text(json, "classifier_pooling");
+  if (pooling.empty()) return OkStatus();
+  ASSIGN_OR_RETURN(config->type, TypeByName("config.json: classifier_pooling", pooling));
+  return OkStatus();
+}
+
 Status ReadLabels(const Json& json, PoolerConfig* config) {
   size_t num_labels = 2;  // transformers' default
   const auto names = json.find("id2label");
@@ -249,9 +264,10 @@ Status SetTask(const Json& value, PoolerConfig* config) {
     config->task = task;
     return OkStatus();
   }
-  return InvalidArgumentError("--pooler-config: task: " + value.dump() + " is not one of " +
-                              std::string(TaskName(own)) + " and " +
-                              std::string(TaskName(token_wise)) + ", which this model has");
+  std::string tasks(TaskName(own));
+  if (token_wise != own) tasks.append(" or ").append(TaskName(token_wise));
+  return InvalidArgumentError("--pooler-config: task: " + value.dump() + " is not " + tasks +
+                              ", which this model has");
 }
 
 Status ApplyFlag(const std::string& text, PoolerConfig* config) {
@@ -282,7 +298,9 @@ Status ApplyFlag(const std::string& text, PoolerConfig* config) {
 enum class Kind { kGenerate, kEmbed, kClassify };
 
 Kind KindOf(const std::string& architecture, bool has_modules) {
-  if (architecture.ends_with("ForSequenceClassification")) return Kind::kClassify;
+  if (architecture.ends_with("ForSequenceClassification") || IsOfTokens(architecture)) {
+    return Kind::kClassify;
+  }
   if (has_modules) return Kind::kEmbed;
   const bool generates = architecture.ends_with("LMHeadModel") || !architecture.ends_with("Model");
   return generates ? Kind::kGenerate : Kind::kEmbed;
@@ -359,6 +377,10 @@ StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,
   if (!config.dense.empty()) config.embedding_size = config.dense.back().out_features;
   if (kind == Kind::kClassify) {
     RETURN_IF_ERROR(ReadClassifier(json, &config));
+    if (IsOfTokens(architecture)) config.task = PoolingTask::kTokenClassify;
+    if (architecture.starts_with("ModernBert")) {
+      RETURN_IF_ERROR(ReadClassifierPooling(json, &config));
+    }
   } else {
     RETURN_IF_ERROR(ReadMatryoshka(json, &config));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numbers>
 #include <utility>
 
 #include "common/read_file.h"
@@ -87,7 +88,7 @@ StatusOr<PoolerHead> PoolerHead::Load(const std::string& model, const ModelConfi
     ASSIGN_OR_RETURN(const auto own, OpenSafetensors(model + "/" + dense.folder));
     ASSIGN_OR_RETURN(Layer layer,
                      LoadLayer(own.get(), "linear", dense.out_features, size, dense.has_bias));
-    layer.has_tanh = dense.has_tanh;
+    if (dense.has_tanh) layer.curve = Curve::kTanh;
     head.layers_.push_back(std::move(layer));
     size = dense.out_features;
   }
@@ -97,8 +98,27 @@ StatusOr<PoolerHead> PoolerHead::Load(const std::string& model, const ModelConfi
   return head;
 }
 
+Status PoolerHead::LoadPredictionHead(const ModelConfig& model_config, Weights* weights) {
+  const int64_t hidden = model_config.hidden_size;
+  ASSIGN_OR_RETURN(Layer layer, LoadLayer(weights, "head.dense", hidden, hidden,
+                                          weights->Has("head.dense.bias")));
+  layer.curve = Curve::kErfGelu;
+  layer.norm_eps = static_cast<double>(model_config.rms_norm_eps);
+  const auto read = [&](const std::string& name, std::vector<float>* values) -> Status {
+    ASSIGN_OR_RETURN(const WeightTensor tensor, weights->Get(name, 0, hidden));
+    values->resize(static_cast<size_t>(hidden));
+    ConvertTensor(Tensor(values->data(), DType::kF32, {hidden}), tensor.view());
+    return OkStatus();
+  };
+  RETURN_IF_ERROR(read("head.norm.weight", &layer.norm_weight));
+  if (weights->Has("head.norm.bias")) RETURN_IF_ERROR(read("head.norm.bias", &layer.norm_bias));
+  layers_.push_back(std::move(layer));
+  return OkStatus();
+}
+
 // The heads that transformers' classes have: `score` of decoders, BERT's pooler and classifier,
-// RoBERTa's classifier of two layers.
+// RoBERTa's classifier of two layers, ModernBERT's head and classifier. Those of tokens have no
+// pooler, also where a checkpoint still has its weights.
 Status PoolerHead::LoadClassifier(const std::string& model, const ModelConfig& model_config,
                                   const PoolerConfig& config, Weights* weights) {
   if (!config.classifier_from_token.empty()) {
@@ -109,7 +129,7 @@ Status PoolerHead::LoadClassifier(const std::string& model, const ModelConfig& m
   const auto add = [&](const std::string& name, int64_t rows, bool has_tanh) -> Status {
     ASSIGN_OR_RETURN(Layer layer,
                      LoadLayer(weights, name, rows, hidden, weights->Has(name + ".bias")));
-    layer.has_tanh = has_tanh;
+    if (has_tanh) layer.curve = Curve::kTanh;
     layers_.push_back(std::move(layer));
     return OkStatus();
   };
@@ -118,13 +138,18 @@ Status PoolerHead::LoadClassifier(const std::string& model, const ModelConfig& m
     RETURN_IF_ERROR(add("classifier.dense", hidden, true));
     return add("classifier.out_proj", num_labels, false);
   }
-  if (weights->Has("bert.pooler.dense.weight")) {
-    RETURN_IF_ERROR(add("bert.pooler.dense", hidden, true));
-    return add("classifier", num_labels, false);
+  if (!weights->Has("classifier.weight")) {
+    return NotFoundError(
+        "the checkpoint has no classifier: neither score, nor classifier.out_proj, nor classifier");
   }
-  return NotFoundError(
-      "the checkpoint has no classifier: neither score, nor classifier.out_proj, nor bert.pooler "
-      "with a classifier");
+  if (weights->Has("head.dense.weight")) {
+    RETURN_IF_ERROR(LoadPredictionHead(model_config, weights));
+  }
+  const bool is_of_tokens = model_config.architecture.ends_with("ForTokenClassification");
+  if (!is_of_tokens && weights->Has("bert.pooler.dense.weight")) {
+    RETURN_IF_ERROR(add("bert.pooler.dense", hidden, true));
+  }
+  return add("classifier", num_labels, false);
 }
 
 // The logit of the second token less that of the first.
@@ -157,20 +182,38 @@ Status PoolerHead::LoadTokenClassifier(const std::string& model, const ModelConf
   return OkStatus();
 }
 
+std::vector<float> PoolerHead::Layer::Apply(const std::vector<float>& x) const {
+  std::vector<float> out(static_cast<size_t>(rows));
+  for (size_t r = 0; r < out.size(); ++r) {
+    const float* row = weight.data() + r * static_cast<size_t>(columns);
+    double sum = bias.empty() ? 0.0 : static_cast<double>(bias[r]);
+    for (size_t c = 0; c < x.size(); ++c) {
+      sum += static_cast<double>(row[c]) * static_cast<double>(x[c]);
+    }
+    if (curve == Curve::kTanh) sum = std::tanh(sum);
+    if (curve == Curve::kErfGelu) sum *= 0.5 * (1.0 + std::erf(sum * std::numbers::sqrt2 / 2));
+    out[r] = static_cast<float>(sum);
+  }
+  if (!norm_weight.empty()) Norm(&out);
+  return out;
+}
+
+void PoolerHead::Layer::Norm(std::vector<float>* x) const {
+  double sum = 0, squares = 0;
+  for (const float value : *x) sum += static_cast<double>(value);
+  const auto size = static_cast<double>(x->size());
+  const double mean = sum / size;
+  for (const float value : *x) squares += (value - mean) * (value - mean);
+  const double scale = 1.0 / std::sqrt(squares / size + norm_eps);
+  for (size_t i = 0; i < x->size(); ++i) {
+    const double shift = norm_bias.empty() ? 0.0 : static_cast<double>(norm_bias[i]);
+    (*x)[i] = static_cast<float>(((*x)[i] - mean) * scale * norm_weight[i] + shift);
+  }
+}
+
 std::vector<float> PoolerHead::Apply(std::vector<float> pooled, int64_t dimensions,
                                      bool use_activation) const {
-  for (const Layer& layer : layers_) {
-    std::vector<float> out(static_cast<size_t>(layer.rows));
-    for (size_t r = 0; r < out.size(); ++r) {
-      const float* weight = layer.weight.data() + r * static_cast<size_t>(layer.columns);
-      double sum = layer.bias.empty() ? 0.0 : static_cast<double>(layer.bias[r]);
-      for (size_t c = 0; c < pooled.size(); ++c) {
-        sum += static_cast<double>(weight[c]) * static_cast<double>(pooled[c]);
-      }
-      out[r] = static_cast<float>(layer.has_tanh ? std::tanh(sum) : sum);
-    }
-    pooled = std::move(out);
-  }
+  for (const Layer& layer : layers_) pooled = layer.Apply(pooled);
   if (dimensions > 0 && static_cast<size_t>(dimensions) < pooled.size()) {
     pooled.resize(static_cast<size_t>(dimensions));
   }

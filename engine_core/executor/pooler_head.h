@@ -29,17 +29,26 @@ class PoolerHead {
                            bool use_activation) const;
 
  private:
+  enum class Curve { kNone, kTanh, kErfGelu };
   struct Layer {
     int64_t rows = 0, columns = 0;
-    std::vector<float> weight;  // [rows, columns]
-    std::vector<float> bias;    // [rows] or empty
-    bool has_tanh = false;      // after it
+    std::vector<float> weight;   // [rows, columns]
+    std::vector<float> bias;     // [rows] or empty
+    Curve curve = Curve::kNone;  // after it
+    // A LayerNorm after that; empty: none.
+    std::vector<float> norm_weight, norm_bias;  // [rows]
+    double norm_eps = 0;
+
+    std::vector<float> Apply(const std::vector<float>& x) const;
+    void Norm(std::vector<float>* x) const;
   };
 
   static StatusOr<Layer> LoadLayer(Weights* weights, const std::string& name, int64_t rows,
                                    int64_t columns, bool has_bias);
   Status LoadClassifier(const std::string& model, const ModelConfig& model_config,
                         const PoolerConfig& config, Weights* weights);
+  // The layer before ModernBERT's classifier.
+  Status LoadPredictionHead(const ModelConfig& model_config, Weights* weights);
   Status LoadTokenClassifier(const std::string& model, const ModelConfig& model_config,
                              const PoolerConfig& config, Weights* weights);
 

@@ -44,17 +44,20 @@ StatusOr<LlamaLayer> LoadModernBertLayer(const LoadContext& context, const Layer
 
 StatusOr<std::unique_ptr<Stage>> LoadModernBert(const LoadContext& context) {
   if (context.config.hidden_act != "gelu") {
-    return InvalidArgumentError("hidden_activation " + context.config.hidden_act +
-                                " of ModernBertModel must be gelu");
+    return InvalidArgumentError("hidden_activation " + context.config.hidden_act + " of " +
+                                context.config.architecture + " must be gelu");
   }
+  // Embedders are saved without the prefix.
+  const std::string prefix =
+      context.weights.Has("model.embeddings.tok_embeddings.weight") ? "model." : "";
   DecoderOptions options;
-  options.embedding = "embeddings.tok_embeddings";
-  options.embedding_norm = "embeddings.norm";
-  options.has_embedding_norm_bias = context.weights.Has("embeddings.norm.bias");
-  options.layers = "layers";
-  options.final_norm = "final_norm";
+  options.embedding = prefix + "embeddings.tok_embeddings";
+  options.embedding_norm = prefix + "embeddings.norm";
+  options.has_embedding_norm_bias = context.weights.Has(options.embedding_norm + ".bias");
+  options.layers = prefix + "layers";
+  options.final_norm = prefix + "final_norm";
   options.has_layer_norm = true;
-  options.has_norm_bias = context.weights.Has("final_norm.bias");
+  options.has_norm_bias = context.weights.Has(options.final_norm + ".bias");
   options.local_rope = context.config.local_rope;
   return LoadLlamaLike(context, std::move(options), LoadModernBertLayer);
 }

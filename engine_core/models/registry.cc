@@ -33,6 +33,13 @@ constexpr ConfigRules kBertRules = {.has_rope = false,
                                     .defaults = R"({"rms_norm_eps": 1e-12, "hidden_act": "gelu",
                                                     "type_vocab_size": 2,
                                                     "max_position_embeddings": 512})"};
+constexpr ConfigRules kModernBertRules = {
+    .has_window = true,
+    .is_encoder = true,
+    .defaults = R"({"rms_norm_eps": 1e-5, "hidden_act": "gelu", "rope_theta": 160000,
+                    "rope_local_base_freq": 10000, "sliding_window": 128,
+                    "global_attn_every_n_layers": 3, "max_position_embeddings": 8192,
+                    "type_vocab_size": null})"};
 constexpr ConfigRules kRobertaRules = {.has_rope = false,
                                        .has_gated_mlp = false,
                                        .is_encoder = true,
@@ -85,6 +92,7 @@ constexpr ArchitectureRow kArchitectures[] = {
      LoadArcee,
      {.has_gated_mlp = false, .defaults = R"({"rms_norm_eps": 1e-5, "hidden_act": "relu2"})"}},
     {"BertForSequenceClassification", LoadBert, kBertRules},
+    {"BertForTokenClassification", LoadBert, kBertRules},
     {"BertModel", LoadBert, kBertRules},
     {"BloomForCausalLM",
      LoadBloom,
@@ -363,14 +371,9 @@ constexpr ArchitectureRow kArchitectures[] = {
     {"MistralForCausalLM",
      LoadLlama,
      {.has_window = true, .defaults = R"({"sliding_window": 4096})"}},
-    {"ModernBertModel",
-     LoadModernBert,
-     {.has_window = true,
-      .is_encoder = true,
-      .defaults = R"({"rms_norm_eps": 1e-5, "hidden_act": "gelu", "rope_theta": 160000,
-                      "rope_local_base_freq": 10000, "sliding_window": 128,
-                      "global_attn_every_n_layers": 3, "max_position_embeddings": 8192,
-                      "type_vocab_size": null})"}},
+    {"ModernBertForSequenceClassification", LoadModernBert, kModernBertRules},
+    {"ModernBertForTokenClassification", LoadModernBert, kModernBertRules},
+    {"ModernBertModel", LoadModernBert, kModernBertRules},
     {"MixtralForCausalLM",
      LoadMixtral,
      {.has_window = true,
@@ -465,6 +468,7 @@ constexpr ArchitectureRow kArchitectures[] = {
       .overrides = kQwen35Overrides}},
     {"Qwen3VLMoeForConditionalGeneration", LoadQwen3VlMoe, kQwen3VlMoeRules},
     {"RobertaForSequenceClassification", LoadBert, kRobertaRules},
+    {"RobertaForTokenClassification", LoadBert, kRobertaRules},
     {"RobertaModel", LoadBert, kRobertaRules},
     {"SeedOssForCausalLM", LoadSeedOss, {.defaults = R"({"attention_bias": true})"}},
     {"SmolLM3ForCausalLM",
@@ -484,13 +488,15 @@ constexpr ArchitectureRow kArchitectures[] = {
       .defaults = R"({"rms_norm_eps": 1e-5, "attention_bias": true,
                       "hidden_act": "gelu_pytorch_tanh", "tie_word_embeddings": true})"}},
     {"XLMRobertaForSequenceClassification", LoadBert, kRobertaRules},
+    {"XLMRobertaForTokenClassification", LoadBert, kRobertaRules},
     {"XLMRobertaModel", LoadBert, kRobertaRules},
 };
 
 // Models without a head to generate with, or with a classifier in its place: "Qwen3Model",
 // "Qwen3ForSequenceClassification".
 std::string WithGeneratingHead(std::string_view architecture) {
-  for (const std::string_view end : {"ForSequenceClassification", "TextModel", "Model"}) {
+  for (const std::string_view end :
+       {"ForSequenceClassification", "ForTokenClassification", "TextModel", "Model"}) {
     if (!architecture.ends_with(end)) continue;
     return std::string(architecture.substr(0, architecture.size() - end.size())) + "ForCausalLM";
   }

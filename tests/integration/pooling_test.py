@@ -3,8 +3,10 @@
 transformers recorded, through the routes of OpenAI's, Cohere's and Jina's APIs, and what is refused."""
 import base64
 import json
+import math
 import os
 import pathlib
+import random
 import shutil
 import signal
 import struct
@@ -388,6 +390,76 @@ class Tokens(unittest.TestCase):
             self.refuse(server, "/classify", 501, "does not support Classification", input="a")
             self.refuse(server, "/score", 501, "does not support Score", queries="a", documents="b")
             self.refuse(server, "/v1/embeddings", 501, "does not support Embeddings", input="a")
+
+
+class Heads(unittest.TestCase):
+    """Classifiers made of an embedder: its states are recorded, and their heads are computed here."""
+    near, ask, refuse = Case.near, Case.ask, Case.refuse
+    TEXT = 1
+
+    @classmethod
+    def setUpClass(cls):
+        cls.golden, cls.states = golden("modernbert_cls"), tensors("modernbert_cls")[f"hidden.{cls.TEXT}"]
+        cls.text, cls.size = cls.golden["cases"][cls.TEXT]["text"], len(cls.states[0])
+        numbers = random.Random(7)
+        cls.weights = {name: [[numbers.uniform(-0.3, 0.3) for _ in range(cls.size)] for _ in range(rows)]
+                       for name, rows in (("head.dense.weight", cls.size), ("classifier.weight", 3))}
+        cls.weights["head.norm.weight"] = [numbers.uniform(0.5, 1.5) for _ in range(cls.size)]
+        cls.weights["classifier.bias"] = [0.25, -0.5, 0.125]
+
+    def write_model(self, folder, architecture, **config):
+        """The embedder's tensors below `model.`, as classifiers are saved, and the heads'."""
+        model = pathlib.Path(folder) / "m"
+        model.mkdir()
+        source = GOLDENS / "modernbert_cls"
+        for name in ("tokenizer.json", "tokenizer_config.json"):
+            shutil.copy(source / name, model / name)
+        labels = {str(i): label for i, label in enumerate("abc")}
+        (model / "config.json").write_text(json.dumps({
+            **json.loads((source / "config.json").read_text()), "architectures": [architecture], "id2label": labels, **config}))
+        data = (source / "model.safetensors").read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        body = data[8 + size:]
+        header = {"model." + name: entry for name, entry in json.loads(data[8:8 + size]).items() if name != "__metadata__"}
+        for name, values in self.weights.items():
+            rows = values if isinstance(values[0], list) else [values]
+            packed = b"".join(struct.pack(f"<{len(row)}f", *row) for row in rows)
+            shape = [len(rows), len(rows[0])] if isinstance(values[0], list) else [len(values)]
+            header[name] = {"dtype": "F32", "shape": shape, "data_offsets": [len(body), len(body) + len(packed)]}
+            body += packed
+        text = json.dumps(header).encode()
+        text += b" " * (-len(text) % 8)
+        (model / "model.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + body)
+        return model
+
+    def logits(self, state):
+        def times(name, x):
+            return [sum(a * b for a, b in zip(row, x)) for row in self.weights[name]]
+        x = [value / 2 * (1 + math.erf(value / math.sqrt(2))) for value in times("head.dense.weight", state)]
+        mean = sum(x) / self.size
+        scale = 1 / math.sqrt(sum((value - mean) ** 2 for value in x) / self.size + self.golden_eps())
+        x = [(value - mean) * scale * weight for value, weight in zip(x, self.weights["head.norm.weight"])]
+        return [value + bias for value, bias in zip(times("classifier.weight", x), self.weights["classifier.bias"])]
+
+    def golden_eps(self):
+        return json.loads((GOLDENS / "modernbert_cls" / "config.json").read_text())["norm_eps"]
+
+    def test_modern_bert_classifies(self):
+        mean = [sum(column) / len(self.states) for column in zip(*self.states)]
+        for pooling, state in (("mean", mean), ("cls", self.states[0])):
+            with tempfile.TemporaryDirectory(prefix="tandem-test-") as folder:
+                model = self.write_model(folder, "ModernBertForSequenceClassification", classifier_pooling=pooling)
+                with Pair(*FLAGS, model=model) as server:
+                    answer = self.ask(server, "/classify", input=self.text, use_activation=False)["data"][0]
+                    self.near(answer["probs"], self.logits(state), 1e-3)
+
+    def test_tokens_are_classified(self):
+        with tempfile.TemporaryDirectory(prefix="tandem-test-") as folder:
+            with Pair(*FLAGS, model=self.write_model(folder, "ModernBertForTokenClassification")) as server:
+                rows = self.ask(server, "/pooling", input=self.text, use_activation=False)["data"][0]["data"]
+                for row, state in zip(rows, self.states, strict=True):
+                    self.near(row, self.logits(state), 1e-3)
+                self.refuse(server, "/classify", 501, "does not support Classification", input="a")
 
 
 class Classes(unittest.TestCase):

@@ -83,10 +83,24 @@ TEST_CASE("a model's task may be that of each token") {
   for (const char* task : {"classify", "token_classify", "plugin"}) {
     const auto other =
         encoder.Read(Flags("auto", "auto", R"({"task": ")" + std::string(task) + "\"}"));
-    CHECK_THAT(other.status().message(), Contains("is not one of embed and token_embed"));
+    CHECK_THAT(other.status().message(), Contains("is not embed or token_embed"));
   }
   CHECK_FALSE(classifier.Read(Flags("auto", "auto", R"({"task": "token_embed"})")).ok());
   CHECK_FALSE(encoder.Read(Flags("auto", "auto", R"({"tok_pooling_type": "STEP"})")).ok());
+}
+
+TEST_CASE("classifiers of tokens, and what ModernBERT's reads") {
+  using Catch::Matchers::Contains;
+  const Folder names({{"config.json", Architecture("BertForTokenClassification")}});
+  CHECK(names.Read().value()->task == PoolingTask::kTokenClassify);
+  const auto whole = names.Read(Flags("auto", "auto", R"({"task": "classify"})"));
+  CHECK_THAT(whole.status().message(), Contains("is not token_classify, which"));
+  const Folder modern({{"config.json", Architecture("ModernBertForSequenceClassification")}});
+  CHECK(modern.Read().value()->type == PoolingType::kCls);
+  CHECK(modern.Read().value()->scores_pairs);
+  CHECK(modern.Read({}, R"({"classifier_pooling": "mean"})").value()->type == PoolingType::kMean);
+  CHECK_FALSE(modern.Read({}, R"({"classifier_pooling": "max"})").ok());
+  CHECK_FALSE(modern.Read({}, R"({"classifier_activation": "relu"})").ok());
 }
 
 TEST_CASE("files of sentence-transformers") {
