@@ -27,19 +27,48 @@ float FromHalf(uint16_t half) {
   return sign * std::ldexp(fraction + 1024, exponent - 25);
 }
 
-// Nearest, ties to even; what is too large becomes infinite.
-uint16_t ToHalf(float value) {
-  const auto sign = static_cast<uint16_t>(std::signbit(value) ? 0x8000 : 0);
+// A type with fewer bits than float32.
+struct SmallFloat {
+  int num_bits;
+  int num_fraction_bits;
+  int min_exponent;   // of a normal number in [0.5, 1) * 2^exponent
+  float least_large;  // the least number that is too large
+  uint16_t large;     // what such become: infinite, or no number where a type has nothing infinite
+  uint16_t nan;
+};
+constexpr SmallFloat kHalf = {16, 10, -13, 65520, 0x7c00, 0x7e00};
+constexpr SmallFloat kE4m3 = {8, 3, -5, 464, 0x7f, 0x7f};
+constexpr SmallFloat kE5m2 = {8, 2, -13, 61440, 0x7c, 0x7f};
+
+// Nearest, ties to even.
+uint16_t ToSmall(const SmallFloat& type, float value) {
+  const auto sign = static_cast<uint16_t>(std::signbit(value) ? 1 << (type.num_bits - 1) : 0);
   const float size = std::abs(value);
-  if (std::isnan(value)) return 0x7e00;
+  if (std::isnan(value)) return type.nan;
   if (size == 0) return sign;
-  if (size >= 65520.0f) return sign | 0x7c00;
+  // The least large number of e4m3 lies between two numbers, of which the lower one is even.
+  const bool is_tie_down = type.large == type.nan && size == type.least_large;
+  if (size >= type.least_large && !is_tie_down) return sign | type.large;
   int exponent = 0;
   std::frexp(size, &exponent);
-  exponent = std::max(exponent, -13);
-  // 11 bits of the value, of which the first is implied unless the number is small.
-  const auto units = static_cast<int>(std::nearbyint(std::ldexp(size, 11 - exponent)));
-  return static_cast<uint16_t>(sign | (units + ((exponent + 13) << 10)));
+  exponent = std::max(exponent, type.min_exponent);
+  // The first bit of the value is implied unless the number is small.
+  const float scaled = std::ldexp(size, type.num_fraction_bits + 1 - exponent);
+  const auto units = static_cast<int>(std::nearbyint(scaled));
+  return static_cast<uint16_t>(
+      sign | (units + ((exponent - type.min_exponent) << type.num_fraction_bits)));
+}
+
+uint16_t BitsOf(EmbedType type, float value) {
+  if (type == EmbedType::kFloat16) return ToSmall(kHalf, value);
+  if (type == EmbedType::kFloat8E4m3) return ToSmall(kE4m3, value);
+  if (type == EmbedType::kFloat8E5m2) return ToSmall(kE5m2, value);
+  return ToBfloat16(value);
+}
+
+size_t WidthOf(EmbedType type) {
+  if (type == EmbedType::kFloat32) return 4;
+  return type == EmbedType::kFloat8E4m3 || type == EmbedType::kFloat8E5m2 ? 1 : 2;
 }
 
 }  // namespace
@@ -98,7 +127,7 @@ void AppendNumbers(const PooledNumbers& numbers, std::string* out) {
 }
 
 std::string BytesOf(const PooledNumbers& numbers, EmbedType type, bool big_endian) {
-  const size_t width = type == EmbedType::kFloat32 ? 4 : 2;
+  const size_t width = WidthOf(type);
   std::string bytes(numbers.values.size() * width, '\0');
   for (size_t i = 0; i < numbers.values.size(); ++i) {
     const float value = numbers.values[i];
@@ -108,18 +137,17 @@ std::string BytesOf(const PooledNumbers& numbers, EmbedType type, bool big_endia
       if (big_endian) bits = __builtin_bswap32(bits);
       std::memcpy(to, &bits, width);
     } else {
-      uint16_t bits = type == EmbedType::kFloat16 ? ToHalf(value) : ToBfloat16(value);
-      if (big_endian) bits = __builtin_bswap16(bits);
-      std::memcpy(to, &bits, width);
+      uint16_t bits = BitsOf(type, value);
+      if (big_endian && width == 2) bits = __builtin_bswap16(bits);
+      std::memcpy(to, &bits, width);  // of one byte the lower one
     }
   }
   return bytes;
 }
 
 std::string_view EmbedTypeName(EmbedType type) {
-  return type == EmbedType::kFloat32   ? "float32"
-         : type == EmbedType::kFloat16 ? "float16"
-                                       : "bfloat16";
+  constexpr std::string_view kNames[] = {"float32", "float16", "bfloat16", "fp8_e4m3", "fp8_e5m2"};
+  return kNames[static_cast<size_t>(type)];
 }
 
 }  // namespace tandem

@@ -70,15 +70,12 @@ Status ParseEncodingFormat(Json& value, PoolingRequest* out) {
 }
 
 Status ParseEmbedDtype(Json& value, PoolingRequest* out) {
-  if (value == "fp8_e4m3" || value == "fp8_e5m2") {
-    return InvalidArgumentError("embed_dtype " + value.get<std::string>() +
-                                " is not built; float32, float16 and bfloat16 are")
-        .WithParam("embed_dtype");
-  }
   return ReadName<EmbedType>(value,
                              {{"float32", EmbedType::kFloat32},
                               {"float16", EmbedType::kFloat16},
-                              {"bfloat16", EmbedType::kBfloat16}},
+                              {"bfloat16", EmbedType::kBfloat16},
+                              {"fp8_e4m3", EmbedType::kFloat8E4m3},
+                              {"fp8_e5m2", EmbedType::kFloat8E5m2}},
                              &out->embed_type);
 }
 

@@ -17,7 +17,7 @@ namespace tandem {
 
 // How numbers are written into a response.
 enum class EmbeddingEncoding { kFloat, kBase64, kBytes, kBytesOnly };
-enum class EmbedType { kFloat32, kFloat16, kBfloat16 };
+enum class EmbedType { kFloat32, kFloat16, kBfloat16, kFloat8E4m3, kFloat8E5m2 };
 
 struct PoolingRequest : CompletionRequest {
   EmbeddingEncoding encoding = EmbeddingEncoding::kFloat;
@@ -97,8 +97,8 @@ inline constexpr ApiField<PoolingRequest> kEncodingFields[] = {
     {"embed_dtype",
      &ParseEmbedDtype,
      {},
-     "What the vectors are rounded to: float32 (default), float16 or bfloat16.",
-     R"({"enum":["float32","float16","bfloat16"]})"},
+     "What the vectors are rounded to: float32 (default), float16, bfloat16, fp8_e4m3 or fp8_e5m2.",
+     R"({"enum":["float32","float16","bfloat16","fp8_e4m3","fp8_e5m2"]})"},
     {"endianness",
      &ParseEndianness,
      {},

@@ -98,6 +98,10 @@ class Embeddings(unittest.TestCase):
                                 embed_dtype=dtype, endianness=endianness)["data"][0]["embedding"]
                 numbers = struct.unpack(f"{sign}{len(plain)}{letter}", base64.b64decode(text))
                 self.near(numbers, plain, 1e-3 if letter == "e" else 1e-7)
+        for dtype in ("fp8_e4m3", "fp8_e5m2"):
+            text = self.ask(self.server, "/v1/embeddings", input=self.texts[0], encoding_format="base64",
+                            embed_dtype=dtype)["data"][0]["embedding"]
+            self.assertEqual(len(base64.b64decode(text)), len(plain))
         connection = self.server.connect()
         connection.request("POST", "/v1/embeddings", json.dumps(
             {"input": self.texts[:2], "encoding_format": "bytes"}), {"Content-Type": "application/json"})
@@ -159,7 +163,7 @@ class Embeddings(unittest.TestCase):
         self.assertEqual(cut["usage"]["prompt_tokens"], 1024)
         self.ask(self.server, "/v1/embeddings", input="")  # its special token alone
         self.refuse(self.server, "/v1/embeddings", 400, "no tokens", input="", add_special_tokens=False)
-        for field, value in (("encoding_format", "hex"), ("encoding_format", 1), ("embed_dtype", "fp8_e4m3"),
+        for field, value in (("encoding_format", "hex"), ("encoding_format", 1), ("embed_dtype", "fp8"),
                              ("dimensions", 0), ("dimensions", "x"), ("truncation_side", "middle"),
                              ("truncate_prompt_tokens", -2), ("normalize", True), ("padding", "max_length"),
                              ("messages", [{"role": "user", "content": "a"}]), ("chat_template", 5),

@@ -1,5 +1,6 @@
 #include "proto_msgpack/pooling_params.h"
 
+#include <cmath>
 #include <string>
 
 #include "frontend/api/pooled_numbers.h"
@@ -81,6 +82,47 @@ TEST_CASE("rounding to float16 is to the nearest") {
     REQUIRE(number.ok());
     if (BytesOf(*number, EmbedType::kFloat16, false) != bytes) FAIL("half " << bits);
   }
+}
+
+// The number of a code of 8 bits; e4m3 has nothing infinite, and its last code is no number.
+double NumberOf(int code, int num_fraction_bits, int bias) {
+  const int exponent = code >> num_fraction_bits, ones = 1 << num_fraction_bits;
+  const int fraction = code & (ones - 1);
+  if (exponent == 0) return std::ldexp(fraction, 1 - bias - num_fraction_bits);
+  return std::ldexp(ones + fraction, exponent - bias - num_fraction_bits);
+}
+
+// Each code that there is, and those between, of which the even one is taken.
+TEST_CASE("rounding to 8 bits is to the nearest") {
+  struct Case {
+    EmbedType type;
+    int num_fraction_bits, bias, last, large;
+  };
+  for (const Case& c : {Case{EmbedType::kFloat8E4m3, 3, 7, 0x7e, 0x7f},
+                        Case{EmbedType::kFloat8E5m2, 2, 15, 0x7b, 0x7c}}) {
+    const auto code_of = [&](double number) {
+      const std::string bytes = BytesOf(Numbers({static_cast<float>(number)}), c.type, true);
+      REQUIRE(bytes.size() == 1);
+      return static_cast<int>(static_cast<unsigned char>(bytes[0]));
+    };
+    for (int code = 0; code <= c.last; ++code) {
+      CAPTURE(c.bias, code);
+      const double number = NumberOf(code, c.num_fraction_bits, c.bias);
+      CHECK(code_of(number) == code);
+      CHECK(code_of(-number) == (code | 0x80));
+      if (code == c.last) continue;
+      const double next = NumberOf(code + 1, c.num_fraction_bits, c.bias);
+      const double middle = (number + next) / 2, little = (next - number) / 64;
+      CHECK(code_of(middle) == code + code % 2);
+      CHECK(code_of(middle - little) == code);
+      CHECK(code_of(middle + little) == code + 1);
+    }
+    CHECK(code_of(1e9) == c.large);
+    CHECK(code_of(std::nan("")) == 0x7f);
+  }
+  CHECK(BytesOf(Numbers({464}), EmbedType::kFloat8E4m3, false) == "\x7e");
+  CHECK(BytesOf(Numbers({465}), EmbedType::kFloat8E4m3, false) == "\x7f");
+  CHECK(BytesOf(Numbers({61440}), EmbedType::kFloat8E5m2, false) == "\x7c");
 }
 
 }  // namespace
