@@ -98,6 +98,9 @@ Status CheckImage(const std::string& where, const Json& part) {
   const Json* url = image != nullptr && image->is_object() ? Find(*image, "url") : image;
   const Json* uuid = Find(part, "uuid");
   if (uuid != nullptr && !uuid->is_string()) return WrongType(where + "uuid ", "a string", *uuid);
+  if (uuid != nullptr && uuid->get_ref<const std::string&>().empty()) {
+    return InvalidArgumentError(where + "uuid must not be empty: it names the image");
+  }
   if (url != nullptr && !url->is_string()) {
     return WrongType(where + "image_url ", "a URL, or an object with a url", *url);
   }

@@ -190,6 +190,7 @@ class Images(unittest.TestCase):
         self.assertNotEqual(self.sent()[1][0]["identifier"], one)
         alone = {"type": "image_url", "image_url": None, "uuid": "u"}
         self.assertIn("no image is kept with the uuid u", self.refused(alone))
+        self.assertIn("uuid must not be empty", self.refused(part(data_url(png(9)), uuid="")))
         self.assertEqual(self.chat(part(data_url(png(9)), uuid="u"))[0], 200)
         named = self.sent()[1][0]["identifier"]
         self.assertEqual(self.chat(alone)[0], 200)
