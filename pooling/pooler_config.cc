@@ -133,6 +133,11 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
 Status ReadPrompts(const std::string& model, PoolerConfig* config) {
   ASSIGN_OR_RETURN(const Json json, ReadModelJson(model + "/config_sentence_transformers.json"));
   if (!json.is_object()) return OkStatus();
+  if (const std::string name = Text(json, "default_prompt_name"); !name.empty()) {
+    config->ignored.push_back("config_sentence_transformers.json: default_prompt_name " + name +
+                              " has no effect, as in vLLM: requests name it by input_type of "
+                              "/v2/embed, or begin with it");
+  }
   const auto prompts = json.find("prompts");
   if (prompts == json.end() || !prompts->is_object()) return OkStatus();
   for (const auto& [name, prompt] : prompts->items()) {

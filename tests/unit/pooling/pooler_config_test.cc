@@ -142,12 +142,14 @@ TEST_CASE("texts in lower case are read of a transformer, and keys without an ef
       {{"config.json", Architecture("BertModel")},
        {"modules.json", modules},
        {"1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "include_prompt": false})"},
+       {"config_sentence_transformers.json", R"({"default_prompt_name": "query"})"},
        {"sentence_bert_config.json", R"({"do_lower_case": true})"}});
   const auto config = folder.Read().value();
   REQUIRE(config);
   CHECK(config->lowercases);
   CHECK(config->max_seq_length == 0);
-  REQUIRE(config->ignored.size() == 1);
+  REQUIRE(config->ignored.size() == 2);
+  CHECK_THAT(config->ignored[1], Catch::Matchers::Contains("default_prompt_name query"));
   CHECK(config->ignored[0].ends_with(
       "1_Pooling/config.json: include_prompt false has no effect: a prompt's tokens are pooled"));
 }
