@@ -22,13 +22,25 @@ StatusOr<std::string> ResolveHandshakeAddress(const std::string& given,
   if (address.empty()) {
     address = data_parallel_address.empty()
                   ? DefaultAddress()
-                  : "tcp://" + data_parallel_address + ":" + std::to_string(data_parallel_rpc_port);
+                  : TcpAddress(data_parallel_address, data_parallel_rpc_port);
   }
   if (!address.starts_with("ipc:///") && !address.starts_with("tcp://")) {
     return InvalidArgumentError("--handshake-address " + address +
                                 ": must be ipc:///folder/name or tcp://host:port");
   }
+  for (const std::string_view wildcard : {"tcp://0.0.0.0:", "tcp://*:", "tcp://[::]:"}) {
+    if (!address.starts_with(wildcard)) continue;
+    return InvalidArgumentError(address +
+                                ": names no host; engines connect to the address at which the "
+                                "frontend listens, so it must be one of the frontend's host");
+  }
   return address;
+}
+
+std::string TcpAddress(std::string_view host, int64_t port) {
+  const bool is_bare_ipv6 = host.find(':') != host.npos && !host.starts_with('[');
+  return (is_bare_ipv6 ? "tcp://[" : "tcp://") + std::string(host) + (is_bare_ipv6 ? "]:" : ":") +
+         std::to_string(port);
 }
 
 bool IsOpenToNetwork(std::string_view address) {

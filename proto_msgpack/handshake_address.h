@@ -13,10 +13,14 @@ namespace tandem::wire {
 
 // `given` (--handshake-address), else tcp to the data-parallel address and port when there is an
 // address, else ipc in the runtime folder's tandem, in /tmp tandem-<uid>.
-// INVALID_ARGUMENT unless the result is ipc:///folder/name or tcp://host:port.
+// INVALID_ARGUMENT unless the result is ipc:///folder/name or tcp://host:port, where the host is
+// one: engines connect to the address.
 StatusOr<std::string> ResolveHandshakeAddress(const std::string& given,
                                               const std::string& data_parallel_address,
                                               int64_t data_parallel_rpc_port);
+
+// "tcp://host:port"; an IPv6 address may have its brackets or not.
+std::string TcpAddress(std::string_view host, int64_t port);
 
 // Whether other hosts may reach what is bound at the address, or it is another host's.
 bool IsOpenToNetwork(std::string_view address);

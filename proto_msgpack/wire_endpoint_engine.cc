@@ -24,6 +24,8 @@ constexpr double kJoinSeconds = 10;
 // Then a frontend on this host that has not come is looked for rarely: a try costs little, but
 // sixty in a second keep a CPU from its deeper sleep.
 constexpr double kEagerSeconds = 1;
+// A wrong address looks like a frontend that starts later: this long it is waited for in silence.
+constexpr double kSilentSeconds = 5;
 // After a connection that was closed before the frontend had said anything.
 constexpr double kLookAgainSeconds = 0.1;
 
@@ -77,6 +79,7 @@ class EngineEndpoint::Loop {
   void Run();
   Status LookForHome(bool rarely = false);
   void LookRarely(double now);
+  void ComplainOfSilence(double now);
   bool HandleCall(FrontendLink* from, const UtilityRequest& call);
   void AnswerPing(FrontendLink* from, const UtilityRequest& call);
   void Join(const std::string& address);
@@ -105,6 +108,7 @@ class EngineEndpoint::Loop {
   FrontendLink* home_ = nullptr;
   double look_again_at_ = 0;
   std::optional<double> look_rarely_at_;  // if home_ has not met anybody until then
+  std::optional<double> complain_at_;     // if no frontend at tcp has responded until then
   bool is_leaving_ = false;               // no other frontend is looked for
   std::optional<EngineCoreReadyResponse> ready_;
   bool has_new_sockets_ = false;
@@ -122,6 +126,9 @@ class EngineEndpoint::Loop {
 Status EngineEndpoint::Loop::Start() {
   // A wrong address fails here; a missing frontend is not an error.
   RETURN_IF_ERROR(LookForHome());
+  if (options_.handshake_address.starts_with("tcp://")) {
+    complain_at_ = SystemClock().Monotonic() + kSilentSeconds;
+  }
   RebuildPollSet();
   thread_ = std::thread([this] { Run(); });
   return OkStatus();
@@ -251,6 +258,7 @@ void EngineEndpoint::Loop::DropLinks() {
   }
   Leave();  // one that was not let go by the frontend that is gone
   LookRarely(now);
+  ComplainOfSilence(now);
   if (home_ != nullptr || is_leaving_ || now < look_again_at_) return;
   const Status status = LookForHome();
   CHECK(status.ok()) << status.ToString();  // it was good in Start
@@ -267,12 +275,25 @@ void EngineEndpoint::Loop::LookRarely(double now) {
   CHECK(status.ok()) << status.ToString();
 }
 
+void EngineEndpoint::Loop::ComplainOfSilence(double now) {
+  if (!complain_at_) return;
+  const bool has_responded = home_ != nullptr && home_->num_clients() > 0;
+  if (!has_responded && now < *complain_at_) return;
+  complain_at_.reset();
+  if (has_responded) return;
+  LOG_WARNING << "no frontend has responded at " << options_.handshake_address << " for "
+              << kSilentSeconds << " s: it is not there, waits for no engine of this rank, or has "
+              << "one; this engine goes on waiting";
+}
+
 // Until the next frontend that does not appear is given up, or is looked for again.
 int EngineEndpoint::Loop::WaitMs() const {
   const double now = SystemClock().Monotonic();
   std::optional<double> wait_s;
   if (home_ == nullptr && !is_leaving_) wait_s = std::max(0.0, look_again_at_ - now);
   if (home_ != nullptr && look_rarely_at_) wait_s = std::max(0.0, *look_rarely_at_ - now);
+  if (complain_at_)
+    wait_s = std::min(wait_s.value_or(kSilentSeconds), std::max(0.0, *complain_at_ - now));
   for (const Link& each : links_) {
     if (each.join_until == 0 || each.link->has_met()) continue;
     const double left_s = std::max(0.0, each.join_until - now);

@@ -175,8 +175,18 @@ void Socket::RefuseOtherUsers() {
   }
 }
 
+namespace {
+
+// Names stay IPv4: libzmq tries one address of a host, which may listen at the other one.
+void AllowIpv6(zmq::socket_t* socket, const std::string& address) {
+  if (address.starts_with("tcp://[")) socket->set(zmq::sockopt::ipv6, true);
+}
+
+}  // namespace
+
 Status Socket::Bind(const std::string& address) {
   try {
+    AllowIpv6(&socket_, address);
     socket_.bind(address);
     return OkStatus();
   } catch (const zmq::error_t& error) {
@@ -186,6 +196,7 @@ Status Socket::Bind(const std::string& address) {
 
 Status Socket::Connect(const std::string& address) {
   try {
+    AllowIpv6(&socket_, address);
     socket_.connect(address);
     return OkStatus();
   } catch (const zmq::error_t& error) {

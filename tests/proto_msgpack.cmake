@@ -4,7 +4,7 @@ target_compile_definitions(tandem_tests_support PRIVATE TANDEM_GOLDEN_DIR="${CMA
 tandem_test(golden_wire LABEL golden SRCS golden/wire_test.cc DEPS proto_msgpack tests/support)
 tandem_test(golden_coordinator_clock LABEL golden SRCS golden/coordinator_clock_test.cc DEPS proto_msgpack tests/support tests/support/gzip)
 tandem_test(unit_wire_endpoint LABEL unit SRCS unit/proto_msgpack/wire_endpoint_test.cc
-  unit/proto_msgpack/engine_seats_test.cc unit/proto_msgpack/hand_over_test.cc
+  unit/proto_msgpack/engine_seats_test.cc unit/proto_msgpack/hand_over_test.cc unit/proto_msgpack/handshake_address_test.cc
   unit/proto_msgpack/ipc_folder_test.cc unit/proto_msgpack/kv_connector_stats_test.cc unit/proto_msgpack/kv_events_test.cc
   unit/proto_msgpack/tcp_keys_test.cc unit/proto_msgpack/wire_endpoint_socket_test.cc
   DEPS proto_msgpack tests/support cppzmq)

@@ -8,6 +8,7 @@
 
 #include "common/strings.h"
 #include "deploy/cli/command_line.h"
+#include "proto_msgpack/handshake_address.h"
 
 namespace tandem {
 namespace {
@@ -81,8 +82,8 @@ StatusOr<EngineLayout> InternalLayout(const ServeCommandLine& line) {
   }
   // Engines that are all here need no port.
   if (line.engine.headless || layout.num_local < layout.num_engines) {
-    layout.handshake_address = "tcp://" + line.frontend.data_parallel_address + ":" +
-                               std::to_string(line.frontend.data_parallel_rpc_port);
+    layout.handshake_address =
+        wire::TcpAddress(line.frontend.data_parallel_address, line.frontend.data_parallel_rpc_port);
   }
   return layout;
 }

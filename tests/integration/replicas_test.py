@@ -237,6 +237,11 @@ class Headless(unittest.TestCase):
             kill = lambda: os.kill(engines_of(other)[1], signal.SIGKILL)
             self.assertEqual(text_of(head, STREAM, at_20=kill), whole)
 
+    def test_an_engine_without_a_frontend_says_so(self):
+        address = ("--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(free_port()))
+        with Pair(*TWO, "--headless", "--data-parallel-size-local", "1", *address) as engine:
+            engine.wait_for_log(f"no frontend has responded at tcp://127.0.0.1:{address[3]}")
+
 
 def make_keys(folder):
     run = subprocess.run([str(bin_dir() / "tandem"), "keys", str(folder)], capture_output=True, text=True, timeout=LIMIT)

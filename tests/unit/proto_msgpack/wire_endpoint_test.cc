@@ -3,6 +3,7 @@
 
 #include "proto_msgpack/wire_endpoint.h"
 
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -74,11 +75,24 @@ TEST_CASE("wire: several engines and several clients reach each other, and only 
   }
 }
 
+bool HasIpv6() {
+  const int fd = socket(AF_INET6, SOCK_STREAM, 0);
+  sockaddr_in6 loopback = {};
+  loopback.sin6_family = AF_INET6;
+  loopback.sin6_addr = in6addr_loopback;
+  const bool has =
+      fd >= 0 && bind(fd, reinterpret_cast<sockaddr*>(&loopback), sizeof(loopback)) == 0;
+  if (fd >= 0) close(fd);
+  return has;
+}
+
 TEST_CASE("wire: tcp addresses work, port 0 is a free one and is reported") {
   const TempFolder folder;
+  const std::string host = GENERATE("127.0.0.1", "[::1]");
+  if (host == "[::1]" && !HasIpv6()) return;
   FrontendEndpointOptions options = FrontendIn(folder);
-  options.handshake_address = "tcp://127.0.0.1:0";
-  options.data_address = "tcp://127.0.0.1";
+  options.handshake_address = "tcp://" + host + ":0";
+  options.data_address = "tcp://" + host;
   Inbox<ClientEvent> event;
   FrontendEndpoint frontend(options);
   frontend.SetClient(0, CallbacksInto(&event));
