@@ -26,6 +26,11 @@ Status Only(const std::string& key, const Json& value, const Json& allowed) {
   return value == allowed ? OkStatus() : WrongValue(key, value, allowed.dump());
 }
 
+Status NoEffect(const std::string& key, const char* why) {
+  LOG_WARNING << kFlag << key << " has no effect: " << why;
+  return OkStatus();
+}
+
 Status SetConnector(const Json& value, KvTransferConfig* config) {
   if (value.is_null()) return OkStatus();
   if (value == "OffloadingConnector") {
@@ -106,8 +111,7 @@ Status SetTierKey(const std::string& key, const Json& value, FileTierConfig* tie
     return OkStatus();
   }
   if (key == "n_write_threads") {
-    if (value != 1) LOG_WARNING << kFlag << key << " has no effect: one thread writes";
-    return OkStatus();
+    return value == 1 ? OkStatus() : NoEffect(key, "one thread writes");
   }
   if (key == "enable_secondary_tier_events") return Only(key, value, false);
   if (key == "evictor_args") return SetEvictor(value, tier);
@@ -135,7 +139,13 @@ Status SetOffloadingExtra(const std::string& key, const Json& value, KvTransferC
     return WrongValue(key, value, "\"CPUOffloadingSpec\" or \"TieringOffloadingSpec\"");
   }
   if (key == "eviction_policy") return Only(key, value, "lru");
-  if (key == "blocks_per_chunk" || key == "store_threshold") return Only(key, value, 1);
+  if (key == "store_threshold") return Only(key, value, 1);
+  if (key == "max_tracker_size") return NoEffect(key, "all blocks are stored when offered first");
+  if (key == "block_size" || key == "blocks_per_chunk") {
+    return value == 1 ? OkStatus() : NoEffect(key, "each KV block is stored by itself");
+  }
+  if (key == "sync_load_budget_bytes") return NoEffect(key, "no step waits for a load");
+  if (key == "canonical_layout") return Only(key, value, false);
   if (key == "offload_prompt_only" || key == "self_describing_kv_events") {
     if (!value.is_boolean()) return WrongValue(key, value, "true or false");
     const bool is_prompt_only = key == "offload_prompt_only";
@@ -292,6 +302,7 @@ Status SetKey(const std::string& key, const Json& value, KvTransferConfig* confi
   if (key == "enable_permute_local_kv") return Only(key, value, false);
   if (key == "kv_connector_module_path") return Only(key, value, nullptr);
   if (key == "kv_buffer_device") return Only(key, value, "cpu");
+  if (key == "kv_port") return NoEffect(key, "a TandemConnector listens at its \"listen\"");
   if (key == "engine_id") return SetString(key, value, &config->engine_id);
   if (key == "kv_connector_extra_config") {
     if (!value.is_object()) return WrongValue(key, value, "an object");
@@ -321,6 +332,10 @@ StatusOr<KvTransferConfig> ParseKvTransferConfig(const std::string& json, double
     const StatusOr<Json> object = ParseJsonObject(json);
     if (!object.ok()) return object.status().WithContext("--kv-transfer-config");
     RETURN_IF_ERROR(SetKeys(*object, &config));
+    if (!object->empty() && !object->contains("kv_connector")) {
+      return InvalidArgumentError(std::string(kFlag) + "kv_connector is missing, which " +
+                                  object->begin().key() + " is for");
+    }
   }
   if (offloading_gib > 0) {
     if (config.connector != Connector::kNone) {

@@ -37,6 +37,25 @@ TEST_CASE("kv-transfer-config: vLLM's keys for offloading are read") {
   CHECK(config->load_failure_policy == KvLoadFailurePolicy::kRecompute);
 }
 
+TEST_CASE("kv-transfer-config: vLLM's keys without effect here are taken") {
+  const auto config = ParseKvTransferConfig(
+      R"({"kv_connector": "OffloadingConnector", "kv_role": "kv_both", "kv_port": 14579,
+          "kv_connector_extra_config": {"cpu_bytes_to_use": 1000000, "block_size": 64,
+                                        "blocks_per_chunk": 4, "max_tracker_size": 64000,
+                                        "sync_load_budget_bytes": 0, "canonical_layout": false}})",
+      0);
+  INFO(config.status().message());
+  REQUIRE(config.ok());
+  CHECK(config->host_bytes == 1000000);
+}
+
+TEST_CASE("kv-transfer-config: keys of a connector without its name are refused") {
+  CHECK_THAT(MessageOf(R"({"kv_role": "kv_both"})"), Contains("kv_connector is missing"));
+  CHECK_THAT(MessageOf(R"({"kv_connector_extra_config": {"cpu_bytes_to_use": 1000000}})"),
+             Contains("kv_connector is missing"));
+  CHECK_THAT(MessageOf(R"({"kv_role": "kv_both"})", 1), Contains("kv_connector is missing"));
+}
+
 std::string Tiered(const std::string& tiers, const std::string& spec = "TieringOffloadingSpec") {
   return R"({"kv_connector": "OffloadingConnector", "kv_connector_extra_config": {)"
          R"("cpu_bytes_to_use": 1000000, "spec_name": ")" +
