@@ -433,7 +433,13 @@ void Metrics::RecordEvictions(int engine_index,
 
 namespace {
 
+// An engine that sleeps has the deepest of its levels until it wakes up.
 void SetSleepLevel(EngineMetrics* engine, std::optional<int64_t> level) {
+  const auto is_in = [engine](SleepState state) {
+    return engine->engine_sleep_state[state].Value() > 0;
+  };
+  if (level && is_in(SleepState::kDiscardAll)) level = std::max<int64_t>(*level, 2);
+  if (level && is_in(SleepState::kWeightsOffloaded)) level = std::max<int64_t>(*level, 1);
   engine->engine_sleep_state[SleepState::kAwake].Set(level ? 0 : 1);
   engine->engine_sleep_state[SleepState::kWeightsOffloaded].Set(level == 1 ? 1 : 0);
   engine->engine_sleep_state[SleepState::kDiscardAll].Set(level == 2 ? 1 : 0);

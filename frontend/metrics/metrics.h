@@ -266,7 +266,7 @@ class Metrics {
   void RecordProcess(int engine_index, const ProcessStats& stats,
                      const std::map<std::string, double>& startup_s = {});  // by phase
   // The state that the engines were last put into: awake (nullopt), or asleep at a level. Level 0
-  // is a pause, in which none of the states is 1.
+  // is a pause, in which none of the states is 1, unless memory was given back before.
   void RecordSleepLevel(std::optional<int64_t> level);
   void RecordSleepLevel(int engine_index, std::optional<int64_t> level);
   // vllm:cache_config_info, once the engine has reported it: a constant 1 with the facts as labels.

@@ -110,6 +110,15 @@ class Requests(unittest.TestCase):
             self.assertEqual(server.state(), "awake")
             self.assertFalse(server.is_sleeping())
 
+    def test_a_lighter_sleep_gives_nothing_back_to_an_engine(self):
+        server = self.server
+        server.call("/sleep?level=2")
+        for level in (1, 0):
+            server.call(f"/sleep?level={level}")
+            self.assertEqual(server.state(), "discard_all")
+        server.call("/wake_up")
+        self.assertEqual(server.state(), "awake")
+
     def test_a_request_waits_until_the_engine_is_awake_and_finds_no_old_prefix(self):
         server = self.server
         expected = server.answer()
