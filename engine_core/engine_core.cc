@@ -243,6 +243,8 @@ void EngineCore::OnOne(wire::EngineCoreRequest request, const Images& images) {
   if (shutting_down() || request.abort_immediately) {
     wire::StopReason why;
     if (!request.abort_immediately) why = std::string(wire::kEngineEnds);
+    // Sent so that what it would have loaded is given up.
+    if (request.abort_immediately) scheduler_.OnRefused(id, request.sampling_params.extra_args);
     AddAbortRecord(client_index, id, why);
     outputs_.AddFinished(client_index, id);
     return;
@@ -254,12 +256,14 @@ void EngineCore::OnOne(wire::EngineCoreRequest request, const Images& images) {
   }
   const bool lacks_data = images.status().code() == StatusCode::kNotFound;
   const auto lacking = lacks_data ? LackingData(request) : std::vector<std::string>();
+  const wire::RawValue extra_args = request.sampling_params.extra_args;
   const Status added = TryAdd(std::move(request), images);
   if (added.ok()) return;
   LOG_EVENT(LogLevel::kDebug, "request refused").Add("id", id).Add("error", added.ToString());
   wire::EngineCoreOutput& record = outputs_.AddOutput(client_index, id);
   record.finish_reason = wire::FinishReason::kError;
   record.error = ToError(added);
+  if (!lacks_data) scheduler_.OnRefused(id, extra_args);  // else it is sent again
   if (lacks_data && added.code() == StatusCode::kNotFound) {
     record.error =
         wire::EngineCoreError{std::string(wire::kErrorMultimodalCacheMiss), added.message(), true};

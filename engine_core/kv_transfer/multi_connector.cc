@@ -13,6 +13,10 @@ bool MultiConnector::OnAdded(const Request& request) {
   return fetches;
 }
 
+void MultiConnector::OnRefused(const RequestId& id, const wire::RawValue& extra_args) {
+  for (const auto& connector : connectors_) connector->OnRefused(id, extra_args);
+}
+
 std::optional<KvMatch> MultiConnector::Match(const Request& request, int32_t num_local_tokens) {
   for (size_t i = 0; i < connectors_.size(); ++i) {
     const std::optional<KvMatch> match = connectors_[i]->Match(request, num_local_tokens);

@@ -22,6 +22,7 @@ class MultiConnector final : public InProcessConnector {
       : connectors_(std::move(connectors)), reports_(connectors_.size()) {}
 
   bool OnAdded(const Request& request) override;
+  void OnRefused(const RequestId& id, const wire::RawValue& extra_args) override;
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
   wire::CountsByName Sources(const Request& request, int32_t num_local_tokens,
                              const KvMatch& match) const override;

@@ -107,6 +107,15 @@ bool TandemConnector::OnAdded(const Request& request) {
   return true;
 }
 
+void TandemConnector::OnRefused(const RequestId& id, const wire::RawValue& extra_args) {
+  const KvTransferParams params = ReadKvTransferParams(extra_args);
+  if (!options_.loads || !params.do_remote_prefill) return;
+  const Remote remote = RemoteOf(params);
+  if (!remote.why_not.ok()) return;
+  reader_->Hold(remote.holder, id, remote.ticket);
+  reader_->Release(remote.holder, id);
+}
+
 bool TandemConnector::IsReading(const KvTicket& ticket) const {
   return std::ranges::any_of(reading_, [&](const auto& one) {
     return one.second.lease == ticket.lease && one.second.secret == ticket.secret;

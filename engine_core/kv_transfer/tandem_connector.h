@@ -50,6 +50,7 @@ class TandemConnector final : public InProcessConnector {
                                                            UniqueFd memory = {});
 
   bool OnAdded(const Request& request) override;
+  void OnRefused(const RequestId& id, const wire::RawValue& extra_args) override;
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
   wire::CountsByName Sources(const Request& /*request*/, int32_t /*num_local_tokens*/,
                              const KvMatch& match) const override {

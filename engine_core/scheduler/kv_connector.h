@@ -72,6 +72,9 @@ class KvConnector {
 
   // A request has arrived. Whether it is to get KV from elsewhere, for statistics.
   virtual bool OnAdded(const Request&) { return false; }
+  // A request with these extra_args has arrived and is refused: nobody is going to read what they
+  // name.
+  virtual void OnRefused(const RequestId& /*id*/, const wire::RawValue& /*extra_args*/) {}
   // What it can load after the first num_local_tokens (whole blocks). Called at each attempt to
   // admit a request that has nothing computed. nullopt: not known yet, ask again in a later step;
   // other requests may overtake this one meanwhile. A load with the step leaves at least the last

@@ -45,6 +45,9 @@ class KvTransfers {
     if (connector_ == nullptr || !connector_->OnAdded(*request)) return;
     request->fetch = KvFetch::kWaitingToStart;
   }
+  void OnRefused(const RequestId& id, const wire::RawValue& extra_args) {
+    if (connector_ != nullptr && !extra_args.is_nil()) connector_->OnRefused(id, extra_args);
+  }
   // What can be loaded after a local prefix; nullopt: ask later.
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) const;
   // Whether blocks that this load fills must not be found yet.

@@ -69,6 +69,10 @@ class Scheduler {
   // REQUIRES: at least one prompt token, fewer tokens than max_model_len, ids in range; an adapter
   // only with a name and if max_loras > 0.
   Status Add(wire::EngineCoreRequest request, double now, const RequestNeeds& needs = {});
+  // A request was refused before Add: its KV elsewhere is given up.
+  void OnRefused(const RequestId& id, const wire::RawValue& extra_args) {
+    parts_.transfers.OnRefused(id, extra_args);
+  }
   // A grammar is ready, or its request ends with the error. Does nothing for a request that has
   // ended meanwhile.
   void EndGrammarWait(const GrammarResult& result, ClientOutputs* outputs);

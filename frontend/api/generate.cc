@@ -307,6 +307,31 @@ Awaitable<Status> FetchAll(Exchange& exchange, const ApiContext* context,
   co_return OkStatus();
 }
 
+namespace {
+
+// The extra_args of a request whose KV another engine holds; nil: none does.
+wire::RawValue RemoteKvOf(const GenerationRequest& request) {
+  const Json& params = *request.kv_transfer_params;
+  if (!params.is_object() || params.value("do_remote_prefill", Json()) != true) return {};
+  const std::vector<uint8_t> bytes = Json::to_msgpack({{"kv_transfer_params", params}});
+  return {std::string(bytes.begin(), bytes.end())};
+}
+
+// ProcessRequest. What another engine holds for a request that is refused is given up.
+StatusOr<PreparedRequest> ProcessOrGiveUp(const RequestHeaders& headers, const ApiContext& context,
+                                          GenerationCall* call) {
+  wire::RawValue remote_kv = RemoteKvOf(call->request());
+  StatusOr<PreparedRequest> prepared = ProcessRequest(headers, context, call);
+  if (prepared.ok() || remote_kv.is_nil()) return prepared;
+  EngineClient* const client = context.engine_client;
+  client->RunOnShard([client, remote_kv = std::move(remote_kv)]() mutable {
+    client->SendRefused(std::move(remote_kv));
+  });
+  return prepared;
+}
+
+}  // namespace
+
 Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* context,
                                            GenerationCall* call) {
   // 1. Admit.
@@ -328,7 +353,7 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
     RETURN_IF_ERROR(ParseBody(body, *context, call));
     adapter = FindAdapterFolder(*context, *headers.adapters, call->request().model);
     if (adapter || call->needs_fetch()) return std::optional<PreparedRequest>();
-    ASSIGN_OR_RETURN(PreparedRequest prepared, ProcessRequest(headers, *context, call));
+    ASSIGN_OR_RETURN(PreparedRequest prepared, ProcessOrGiveUp(headers, *context, call));
     return std::optional(std::move(prepared));
   };
   auto prepared = co_await OnPool(context->text_pool, std::move(work));
@@ -343,7 +368,7 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
     }
     const Status fetched = co_await FetchAll(exchange, context, request.deadline, call);
     if (!fetched.ok()) co_return fetched;
-    auto rest = [&headers, context, call] { return ProcessRequest(headers, *context, call); };
+    auto rest = [&headers, context, call] { return ProcessOrGiveUp(headers, *context, call); };
     auto whole = co_await OnPool(context->text_pool, std::move(rest));
     if (!whole.ok()) co_return whole.status();
     request.prepared = std::move(*whole);

@@ -88,6 +88,10 @@ class EngineClient {
   StatusOr<int> SubmitChoices(std::vector<wire::EngineCoreRequest> choices,
                               const std::vector<OutputSink*>& sinks);
 
+  // Reports to an engine that a request with these extra_args was refused, so that KV that it would
+  // have loaded is given up. Nobody gets an output.
+  void SendRefused(wire::RawValue extra_args);
+
   // Ends requests without calling their sinks, and aborts them in the engines (one message for each
   // engine). Ids that are unknown or have ended are ignored.
   void Abort(const RequestId& request_id);

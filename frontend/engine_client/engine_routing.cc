@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/random.h"
+#include "common/strings.h"
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/engine_client/prefill_request.h"
 #include "proto_msgpack/choices.h"
@@ -63,6 +64,18 @@ StatusOr<int> EngineClient::SubmitChoices(Choices choices, const std::vector<Out
   }
   WatchEngines();
   return engine_index;
+}
+
+void EngineClient::SendRefused(wire::RawValue extra_args) {
+  const StatusOr<int> engine_index = ChooseEngine({}, {});
+  if (!engine_index.ok()) return;
+  wire::EngineCoreRequest request;
+  request.request_id = "refused-" + RandomHex(16);
+  request.prompt_token_ids = {0};
+  request.client_index = options_.client_index;
+  request.sampling_params.extra_args = std::move(extra_args);
+  request.abort_immediately = true;
+  SendAdd(request, *engine_index);
 }
 
 Status EngineClient::CheckAdmits(const Choices& choices) const {

@@ -90,6 +90,16 @@ class TandemConnector(unittest.TestCase):
             decode.wait_for_log("lack remote_host")
             self.assertEqual(bits(complete(decode, 0)), alone[0])
 
+    def test_what_is_refused_gives_its_kv_up(self):
+        with tempfile.TemporaryDirectory() as folder, \
+                Pair(*SIZES, *tandem("kv_producer", listen=f"unix:{folder}/p", lease_s=600)) as prefill, \
+                Pair(*SIZES, *tandem("kv_consumer")) as decode:
+            for number, refusal in enumerate(({"max_tokens": 1000}, {"model": "another"})):
+                params = prefill_for_others(prefill, number)
+                status, response = ask(decode, number, kv_transfer_params=params, **refusal)
+                self.assertIn(status, (400, 404), response)
+                pair.wait_for(lambda: prefill.total("vllm:kv_cache_usage_perc") == 0, "its blocks are free")
+
     def test_a_holder_that_stops_waits_for_its_readers(self):
         with tempfile.TemporaryDirectory() as folder, Pair(*SIZES, *tandem("kv_consumer")) as decode:
             flags = (*SIZES, *tandem("kv_producer", listen=f"unix:{folder}/p", lease_s=3600), "--shutdown-timeout")

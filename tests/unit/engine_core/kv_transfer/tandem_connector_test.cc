@@ -71,6 +71,9 @@ class Engine : public ConnectorBench {
     request.sampling_params.extra_args = ExtraArgs(params);
     return Run(std::move(request), needs);
   }
+  void Refuse(const RequestId& id, const wire::RawValue& params) {
+    scheduler().OnRefused(id, ExtraArgs(params));
+  }
   // At once; the tokens that each has read and found here.
   std::vector<std::pair<int64_t, int64_t>> DecodeAll(const std::vector<RequestId>& ids,
                                                      int32_t num_tokens,
@@ -276,6 +279,13 @@ TEST_CASE("tandem connector: a request that is aborted while it waits releases i
   if (has_begun) decode.Step();
   CHECK(decode.scheduler().Abort("a"));
   decode.WaitForReaders();
+  prefill.WaitForReaders();
+}
+
+TEST_CASE("tandem connector: a request that is refused releases its lease") {
+  const TempFolder folder;
+  Engine prefill(folder, "p"), decode(folder, "d");
+  decode.Refuse("a", prefill.Prefill("a", 30));
   prefill.WaitForReaders();
 }
 
