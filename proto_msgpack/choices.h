@@ -28,6 +28,12 @@ inline std::optional<std::string> SharedId(const RequestId& first) {
   return first.substr(sizeof kFirst - 1);
 }
 
+// The same of any choice's id; empty when it is none's.
+inline std::string SharedByChoices(const RequestId& id) {
+  const size_t end = id.find_first_not_of("0123456789");
+  return end == 0 || end == id.npos || id[end] != '_' ? "" : id.substr(end + 1);
+}
+
 // Wraps around instead of overflowing.
 inline int64_t ChoiceSeed(int64_t first, int64_t choice) {
   return static_cast<int64_t>(static_cast<uint64_t>(first) + static_cast<uint64_t>(choice));

@@ -9,6 +9,7 @@
 #include "common/log.h"
 #include "engine_core/kv_transfer/prefix_key.h"
 #include "engine_core/scheduler/request.h"
+#include "proto_msgpack/choices.h"
 
 namespace tandem {
 namespace {
@@ -195,6 +196,10 @@ KvEnding TandemConnector::OnFinished(const Request& request, wire::RequestStatus
   if (num_tokens == 0 || num_tokens > request.num_computed_tokens || num_blocks > table.size()) {
     return {};
   }
+  const std::string shared = wire::SharedByChoices(request.id());
+  if (const auto lease = shared_leases_.find(shared); lease != shared_leases_.end()) {
+    return {.params = lease->second.second};
+  }
   const auto blocks = table.first(num_blocks);
   const KvTicket ticket = NewTicket(++num_leases_);
   server_->Lease({.ticket = ticket,
@@ -203,13 +208,15 @@ KvEnding TandemConnector::OnFinished(const Request& request, wire::RequestStatus
                   .hashes = NamesOf(request, 0, num_blocks)});
   ++num_under_way_;
   const KvAddress& address = server_->address();
-  return {.keeps_blocks = true,
-          .is_promised = true,
-          .params = RemotePrefillParams(options_.engine_id, request.id(), num_tokens,
-                                        RemoteBlocks{.host = address.RemoteHost(),
-                                                     .port = address.port,
-                                                     .ticket = ticket.ToHex(),
-                                                     .blocks = blocks})};
+  KvEnding ending = {.keeps_blocks = true,
+                     .is_promised = true,
+                     .params = RemotePrefillParams(options_.engine_id, request.id(), num_tokens,
+                                                   RemoteBlocks{.host = address.RemoteHost(),
+                                                                .port = address.port,
+                                                                .ticket = ticket.ToHex(),
+                                                                .blocks = blocks})};
+  if (!shared.empty()) shared_leases_[shared] = {request.id(), ending.params};
+  return ending;
 }
 
 // ---- the worker's half ----
@@ -221,6 +228,8 @@ void TandemConnector::Report(KvTransferReport* report) {
     if (end.read) {
       EndRead(*std::move(end.read), report);
     } else {
+      std::erase_if(shared_leases_,
+                    [&](const auto& lease) { return lease.second.first == end.released; });
       report->released.push_back(std::move(end.released));
     }
   }

@@ -96,6 +96,8 @@ class TandemConnector final : public InProcessConnector {
   const TandemConnectorOptions options_;
   const int32_t block_size_;
   std::unordered_map<RequestId, Remote> remotes_;  // of requests that have not ended
+  // By what the ids of a prompt's choices share: the choice that has their lease, and its params.
+  std::unordered_map<std::string, std::pair<RequestId, wire::RawValue>> shared_leases_;
   uint64_t num_leases_ = 0;
   int64_t num_under_way_ = 0;  // leases and reads
   std::vector<std::pair<RequestId, KvTicket>> reading_;

@@ -19,6 +19,9 @@ bool FillsMiddle(const CompletionRequest& request) {
 StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
                                                    const RequestContext& context) const {
   ASSIGN_OR_RETURN(std::vector<Prompt> prompts, CompletionPrompts(request, context.max_model_len));
+  // They name the KV of one prompt, and nothing says of which.
+  const bool is_ambiguous = prompts.size() > 1 && !request.kv_transfer_params.is_null();
+  if (is_ambiguous) request.kv_transfer_params = {};
   if (FillsMiddle(request) && fill_in_middle_->stop && !request.use_beam_search) {
     request.stop_token_ids.push_back(*fill_in_middle_->stop);
   }
@@ -36,8 +39,12 @@ StatusOr<ProcessedRequest> InputProcessor::Process(CompletionRequest request,
     facts.constraint.reasoning_ended = *request.reasoning_ended || !reasoning_.ends_with_one_token;
     facts.constraint.has_calls = request.constraint_has_calls;
   }
-  return Finish(request, std::move(prompts), max_tokens, request.logprobs, !request.fills_room,
-                facts, context);
+  auto result = Finish(request, std::move(prompts), max_tokens, request.logprobs,
+                       !request.fills_room, facts, context);
+  if (is_ambiguous && result.ok()) {
+    result->warning = "kv_transfer_params have no effect on a request with several prompts";
+  }
+  return result;
 }
 
 StatusOr<std::vector<InputProcessor::Prompt>> InputProcessor::CompletionPrompts(

@@ -100,6 +100,22 @@ class TandemConnector(unittest.TestCase):
                 self.assertIn(status, (400, 404), response)
                 pair.wait_for(lambda: prefill.total("vllm:kv_cache_usage_perc") == 0, "its blocks are free")
 
+    def test_prompts_and_choices_of_one_request(self):
+        """Params are of one prompt: those of several have none, and those of its choices are one lease's."""
+        with tempfile.TemporaryDirectory() as folder, \
+                Pair(*SIZES, *tandem("kv_producer", listen=f"unix:{folder}/p", lease_s=600)) as prefill, \
+                Pair(*SIZES, *tandem("kv_consumer")) as decode:
+            several = {"prompt": [prompt_of(0), prompt_of(1)]}
+            response = complete(prefill, 0, max_tokens=1, kv_transfer_params=PREFILL, **several)
+            self.assertIsNone(response["kv_transfer_params"])
+            params = prefill_for_others(prefill, 2)
+            complete(decode, 0, kv_transfer_params=params, **several)
+            complete(decode, 2, kv_transfer_params=params)
+            choices = {"n": 3, "temperature": 1, "seed": 1}
+            params = complete(prefill, 3, max_tokens=1, kv_transfer_params=PREFILL, **choices)["kv_transfer_params"]
+            complete(decode, 3, kv_transfer_params=params, **choices)
+            pair.wait_for(lambda: prefill.total("vllm:kv_cache_usage_perc") == 0, "its blocks are free")
+
     def test_a_holder_that_stops_waits_for_its_readers(self):
         with tempfile.TemporaryDirectory() as folder, Pair(*SIZES, *tandem("kv_consumer")) as decode:
             flags = (*SIZES, *tandem("kv_producer", listen=f"unix:{folder}/p", lease_s=3600), "--shutdown-timeout")

@@ -236,6 +236,16 @@ TEST_CASE("tandem connector: the choices of a prompt read it once") {
   prefill.WaitForReaders();
 }
 
+TEST_CASE("tandem connector: the choices of a prompt are held by one lease") {
+  const TempFolder folder;
+  Engine prefill(folder, "p"), decode(folder, "d");
+  const wire::RawValue params = prefill.Prefill("0_a", 30);
+  CHECK(prefill.Prefill("1_a", 30) == params);
+  CHECK(decode.Decode("d", 30, params) == 28);
+  prefill.WaitForReaders();
+  CHECK(prefill.Prefill("2_a", 30) != params);  // one that comes after its end
+}
+
 TEST_CASE("tandem connector: a lease that nobody reads ends, and its blocks are free") {
   const TempFolder folder;
   Engine prefill(folder, "p", {.lease_s = 0.1}), decode(folder, "d");
