@@ -365,7 +365,7 @@ def print_steady(options, sizes):
 
 
 def print_growth(options):
-    print("\n| a new replica is ready after | replicas at the end | TTFT p99 in the worst 15 s | TTFT p99 of all | until p99 is below 10 s again |\n"
+    print("\n| a new replica is ready after | replicas at the end | TTFT p99 in the worst 15 s | in the median 15 s | until it is below 10 s again |\n"
           "|---|---|---|---|---|")
     for begin_s in (10, 60, 300):
         sizes, windows = growth(min(options.replicas, 20), begin_s, options)
