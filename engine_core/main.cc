@@ -37,6 +37,7 @@
 #include "engine_core/kv_cache/block_hash.h"
 #include "engine_core/kv_event_batch.h"
 #include "engine_core/kv_transfer/make_connector.h"
+#include "engine_core/kv_transfer/model_fingerprint.h"
 #include "engine_core/kv_transfer/transferring_executor.h"
 #include "engine_core/load_runner.h"
 #include "engine_core/models/registry.h"
@@ -305,8 +306,8 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
 
 // Flags that decide the content of KV blocks beside the model's files. The angles of longrope
 // follow from the length that the engine is started with.
-std::string KvFacts(const EngineConfig& config, const ModelConfig& model,
-                    const EngineSetup& setup) {
+std::string ModelFacts(const EngineConfig& config, const ModelConfig& model,
+                       const EngineSetup& setup) {
   const bool is_dummy = config.load_format == "dummy";
   const bool has_lengths = model.rope.type == RopeType::kLongRope;
   const int64_t length = setup.runner.limits.max_model_len;
@@ -314,6 +315,13 @@ std::string KvFacts(const EngineConfig& config, const ModelConfig& model,
   return std::string(DTypeName(setup.backend.dtype)) + "\n" + config.quantization + "\n" +
          config.hf_overrides + (is_dummy ? "\ndummy " + std::to_string(config.seed) : "") +
          (is_long ? "\nlong" : "");
+}
+
+// Other engines may serve the same frontend. A fingerprint of the model takes samples of its files,
+// which is slow on a disk that turns, so one engine alone does without.
+bool HasReplicas(const EngineConfig& config) {
+  return config.data_parallel_size_local.value_or(1) > 1 ||
+         config.handshake_address.starts_with("tcp://");
 }
 
 // The same where equal prompts have equal block hashes.
@@ -353,7 +361,7 @@ StatusOr<std::unique_ptr<InProcessConnector>> StartConnector(const EngineConfig&
       MakeConnector(setup.kv_transfer, {.backend = &runner->backend(),
                                         .cache = &runner->kv_cache(),
                                         .model = config.model,
-                                        .facts = KvFacts(config, model, setup),
+                                        .facts = ModelFacts(config, model, setup),
                                         .hashes = HashOfNoBlock(setup),
                                         .reports_events = setup.engine.kv_cache.enable_events});
   if (!connector.ok()) return connector.status().WithContext("--kv-transfer-config");
@@ -424,6 +432,12 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
         [&events](AdapterLoaded adapter) { events.Push(std::move(adapter)); }, AdaptersOf(workers));
   }
   setup->engine.cache_facts = CacheFacts(config, *model_config, *setup);
+  if (HasReplicas(config)) {
+    const auto fingerprint =
+        ModelFingerprint(config.model, ModelFacts(config, *model_config, *setup));
+    std::vector<std::string>& facts = setup->engine.cache_facts;
+    if (fingerprint.ok()) facts.insert(facts.end(), {"tandem_model", *fingerprint});
+  }
   setup->engine.startup = startup->phases();
   auto recording = StartFlight(config, *setup, loaded->runner->backend().description(), clock,
                                executor, grammars->get());

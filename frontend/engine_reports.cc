@@ -18,6 +18,7 @@ EngineReports::EngineReports(Metrics* metrics, Shard* first_shard, double now)
     : metrics_(metrics),
       first_shard_(first_shard),
       newest_(static_cast<size_t>(metrics->num_engines())),
+      models_(newest_.size()),
       is_ready_(newest_.size()),
       was_ready_(is_ready_.size()) {
   for (int i = 0; i < metrics->num_engines(); ++i) {
@@ -138,6 +139,8 @@ void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
                        }
                        const auto tiers = facts.extract(std::string(wire::offload::kTiersFact));
                        if (!tiers.empty()) metrics->offload(engine_index).Show(tiers.mapped());
+                       auto model = facts.extract("tandem_model");
+                       if (!model.empty()) CompareModels(engine_index, std::move(model.mapped()));
                        // It may sleep already where the frontend is the new one.
                        const auto level = facts.extract("tandem_sleep_level");
                        if (!level.empty()) {
@@ -146,6 +149,19 @@ void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
                        }
                        metrics->SetCacheConfig(engine_index, facts);
                      });
+}
+
+// While a swap replaces engines one after another, they differ as well.
+void EngineReports::CompareModels(int engine_index, std::string fingerprint) {
+  models_[static_cast<size_t>(engine_index)] = std::move(fingerprint);
+  const std::string& own = models_[static_cast<size_t>(engine_index)];
+  for (size_t other = 0; other < models_.size(); ++other) {
+    if (!is_ready_[other] || models_[other].empty() || models_[other] == own) continue;
+    LOG_WARNING << "engine " << engine_index << " and engine " << other
+                << " have different models, or compute in different types: what a request gets "
+                   "depends on its engine";
+    return;
+  }
 }
 
 Awaitable<void> EngineReports::WriteLines() {

@@ -42,6 +42,7 @@ class EngineReports {
   void RecordEngine(int engine_index, EngineClient& client);
   // What the engine reported as it became ready, and what it replies when it is asked for more.
   void RecordFacts(int engine_index, EngineClient& client);
+  void CompareModels(int engine_index, std::string fingerprint);
 
   Metrics* const metrics_;
   Shard* const first_shard_;
@@ -49,6 +50,7 @@ class EngineReports {
   // First shard.
   std::vector<NewestState> newest_;      // each engine
   std::vector<KvFetchStages> kv_fetch_;  // each engine
+  std::vector<std::string> models_;      // each engine's fingerprint; empty: not known
   std::vector<bool> is_ready_;           // each engine
   std::vector<bool> was_ready_;          // ever
   bool was_serving_ = false;

@@ -233,9 +233,18 @@ class Headless(unittest.TestCase):
                 status, _ = head.post("/v1/completions", SHORT, **{"X-data-parallel-rank": str(rank)})
                 self.assertEqual(status, 200)
                 self.assertEqual(served(head)[rank], 1)
+            self.assertNotIn("have different models", head.log)
             whole = text_of(head, STREAM)
             kill = lambda: os.kill(engines_of(other)[1], signal.SIGKILL)
             self.assertEqual(text_of(head, STREAM, at_20=kill), whole)
+
+    def test_an_engine_of_another_model_is_named(self):
+        shared = (*TWO, "--data-parallel-size-local", "1", "--data-parallel-address", "127.0.0.1",
+                  "--data-parallel-rpc-port", str(free_port()), "--threads", "1")
+        with Pair(*shared, wait=False) as head, \
+                Pair(*shared, "--headless", "--data-parallel-start-rank", "1", "--load-format", "dummy"):
+            head.wait_ready()
+            head.wait_for_log("have different models")
 
     def test_an_engine_without_a_frontend_says_so(self):
         address = ("--data-parallel-address", "127.0.0.1", "--data-parallel-rpc-port", str(free_port()))
