@@ -107,12 +107,13 @@ Status PrefixFolder::WriteLayers(const std::string& folder, std::span<const Bloc
   return Sync(folder);
 }
 
-// A folder cannot be renamed onto one that has files; the two are exchanged instead.
+// A folder cannot be renamed onto one that has files; the two are exchanged instead. One without
+// its last file is of a writer that was killed, or of vLLM's that writes the same KV just now.
 Status PrefixFolder::Publish(const std::string& part, const std::string& key, bool replaces) const {
   const std::string folder = path_ + "/" + key;
   bool done = rename(part.c_str(), folder.c_str()) == 0;
   if (!done && errno != ENOTEMPTY && errno != EEXIST) return ErrnoError(errno, folder);
-  if (!done && replaces) {
+  if (!done && (replaces || !Has(key))) {
     done = renameat2(AT_FDCWD, part.c_str(), AT_FDCWD, folder.c_str(), RENAME_EXCHANGE) == 0;
     if (!done) return ErrnoError(errno, folder);
   }

@@ -125,6 +125,19 @@ TEST_CASE("shared folder: a cut file fails its request, and is not tried again")
   CHECK(third.Ask(30, 0) == 28);
 }
 
+TEST_CASE("shared folder: a prefix without its last file is computed, and stored whole") {
+  const TempFolder folder;
+  Engine prefill(folder), decode(folder), third(folder);
+  CHECK(prefill.Ask(30, 0) == 0);
+  fs::path last;
+  for (const auto& file : fs::recursive_directory_iterator(folder.path())) {
+    if (file.is_regular_file() && file.path() > last) last = file.path();
+  }
+  fs::remove(last);
+  CHECK(decode.Ask(30, 0) == 0);
+  CHECK(third.Ask(30, 0) == 28);
+}
+
 TEST_CASE("shared folder: with recompute a cut file costs a computation alone") {
   const TempFolder folder;
   Engine prefill(folder), decode(folder, {.policy = KvLoadFailurePolicy::kRecompute});
