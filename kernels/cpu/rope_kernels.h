@@ -82,20 +82,25 @@ inline float QuantizeHead(const float* head, int64_t dim, int8_t* bytes) {
   return is_usable ? max / 127 : max <= __FLT_MAX__ ? 0 : __builtin_nanf("");
 }
 
-// Writes a head's numbers to their places in a tile: K [dim / kStep][32 tokens][kStep],
-// V [32 tokens / kStep][padded_dim][kStep].
+// Writes a head's numbers to their places in a tile: K [padded_dim / kStep][32 tokens][kStep],
+// V [32 tokens / kStep][padded_dim][kStep]. Those after head_dim are zeros: the block may have been
+// another group's, and its bytes, read as numbers, infinite.
 template <class Type, class Number>
 inline void Scatter(const Number* numbers, const RopeTask& task, int64_t in_tile, bool is_k,
                     Number* tile) {
   constexpr int64_t kStep = Type::kStep;
+  const int64_t dim = task.head_dim, padded = task.padded_dim;
   if (is_k) {
-    for (int64_t i = 0; i < task.head_dim; ++i) {
-      tile[(i / kStep * kTileTokens + in_tile) * kStep + i % kStep] = numbers[i];
-    }
+    const auto place = [&](int64_t i) -> Number& {
+      return tile[(i / kStep * kTileTokens + in_tile) * kStep + i % kStep];
+    };
+    for (int64_t i = 0; i < dim; ++i) place(i) = numbers[i];
+    for (int64_t i = dim; i < padded; ++i) place(i) = Number{};
     return;
   }
-  tile += in_tile / kStep * task.padded_dim * kStep + in_tile % kStep;
-  for (int64_t i = 0; i < task.head_dim; ++i) tile[i * kStep] = numbers[i];
+  tile += in_tile / kStep * padded * kStep + in_tile % kStep;
+  for (int64_t i = 0; i < dim; ++i) tile[i * kStep] = numbers[i];
+  for (int64_t i = dim; i < padded; ++i) tile[i * kStep] = Number{};
 }
 
 template <class Type>

@@ -41,13 +41,15 @@ inline void RouterScores(const RouteTask& task, const float* logits, float* scor
   Softmax(logits, size, scores);
 }
 
-// The first of the largest. If numbers are NaN no comparison holds and `begin` stays.
+// The first of the largest but -inf, which are taken; NaN is never larger. So each is found once,
+// also where all are NaN. `begin` if all are taken.
 inline int64_t BestOf(const float* values, int64_t begin, int64_t end) {
-  int64_t best = begin;
-  for (int64_t i = begin + 1; i < end; ++i) {
-    if (values[i] > values[best]) best = i;
+  int64_t best = -1;
+  for (int64_t i = begin; i < end; ++i) {
+    if (values[i] == -__builtin_inff()) continue;
+    if (best < 0 || values[i] > values[best]) best = i;
   }
-  return best;
+  return best < 0 ? begin : best;
 }
 
 // Keys outside the best groups become -inf.

@@ -59,9 +59,9 @@ std::vector<bool> OutsideGroups(const std::vector<float>& keys, const RouteOptio
 void MixSparsely(const float* logits, int64_t num_experts, float jitter, int32_t* ids,
                  float* weights) {
   std::vector<float> left(logits, logits + num_experts);
+  std::vector<bool> taken(left.size());
   for (int k = 0; k < 2; ++k) {
-    std::vector<bool> none(left.size());
-    const int64_t best = TakeBest(left, &none);
+    const int64_t best = TakeBest(left, &taken);
     const float max = left[best];
     std::vector<float> near = left;
     for (int64_t e = 0; e < num_experts; ++e) {

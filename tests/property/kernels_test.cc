@@ -775,7 +775,7 @@ TEST_CASE("ScaleRows multiplies each row by the weight of its token") {
       });
 }
 
-TEST_CASE("RouteTopK returns valid ids even for NaN logits") {
+TEST_CASE("RouteTopK returns valid ids even for NaN logits, each expert once") {
   ForEachCase(1, [&](const BackendCase&, Backend& cpu, Backend& reference, Draw&) {
     std::vector<float> logits = {NAN, 1, 2, 3, 1, NAN, 3, 2, NAN, NAN, NAN, NAN, 1, 2, INFINITY, 4};
     for (Backend* backend : {&cpu, &reference}) {
@@ -783,8 +783,16 @@ TEST_CASE("RouteTopK returns valid ids even for NaN logits") {
       const OwnedTensor weights = Make(*backend, DType::kF32, {4, 2});
       backend->ops().RouteTopK(ids, weights, Upload(*backend, logits, {4, 4}, DType::kF32),
                                {.renormalize = true});
-      for (int32_t id : Ints(*backend, ids)) CHECK((id >= 0 && id < 4));
+      const auto check_ids = [&] {
+        const std::vector<int32_t> chosen = Ints(*backend, ids);
+        for (int32_t id : chosen) CHECK((id >= 0 && id < 4));
+        for (size_t t = 0; t < 4; ++t) CHECK(chosen[2 * t] != chosen[2 * t + 1]);
+      };
+      check_ids();
       for (float weight : Floats(*backend, weights)) CHECK(std::isnan(weight));
+      backend->ops().RouteTopK(ids, weights, Upload(*backend, logits, {4, 4}, DType::kF32),
+                               {.score = RouterScore::kSparseMixer, .jitter = 0.01f});
+      check_ids();
     }
   });
 }

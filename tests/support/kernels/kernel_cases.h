@@ -359,8 +359,12 @@ class AttentionRun {
     return static_cast<int>((tokens + model_.block_size - 1) / model_.block_size);
   }
 
-  // Writes NaN to every slot, so that a read of an earlier owner's data shows.
+  // Writes NaN to every slot, so that a read of an earlier owner's data shows. Between a head's end
+  // and that of its place there may be bytes of another group's block.
   void Poison(int num_blocks) {
+    if (backend_.device().memory_is_host()) {
+      std::memset(cache_->layer(0).k, 0xff, static_cast<size_t>(cache_->num_bytes()));
+    }
     const int tokens = num_blocks * model_.block_size;
     std::vector<int32_t> positions(tokens), slots(tokens), table(num_blocks);
     std::iota(slots.begin(), slots.end(), 0);
