@@ -32,6 +32,7 @@ StepDrafts::StepDrafts(const SpeculativeConfig& config, InputBatch* batch,
                        std::unique_ptr<PassDrafter> model, int64_t max_drafts, uint64_t seed)
     : batch_(batch),
       max_drafts_(max_drafts),
+      replays_passes_(!config.enforce_eager),
       model_(std::move(model)),
       drafter_(MakeDrafter(config, batch->limits().max_num_seqs, seed)) {
   CHECK_EQ(model_ != nullptr, config.has_model());

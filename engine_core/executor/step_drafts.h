@@ -37,7 +37,7 @@ class StepDrafts {
     if (model_) model_->RunLargest();
   }
   Status CaptureGraphs(std::span<const int64_t> sizes) {
-    return model_ ? model_->CaptureGraphs(sizes) : OkStatus();
+    return model_ && replays_passes_ ? model_->CaptureGraphs(sizes) : OkStatus();
   }
   void DropGraphs() {
     if (model_) model_->DropGraphs();
@@ -92,6 +92,7 @@ class StepDrafts {
 
   InputBatch* batch_;
   const int64_t max_drafts_;
+  const bool replays_passes_;
   std::unique_ptr<PassDrafter> model_;
   std::unique_ptr<Drafter> drafter_;             // null where there is a model
   std::vector<std::vector<TokenId>> proposals_;  // of each slot; may be longer than what is run

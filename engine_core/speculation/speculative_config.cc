@@ -83,9 +83,15 @@ Status SetWord(const std::string& key, const Json& value, std::string* out) {
   return OkStatus();
 }
 
-Status SetDisabled(const std::string& key, const Json& value, bool* enabled) {
+Status SetFlag(const std::string& key, const Json& value, bool* out) {
   if (!value.is_boolean()) return WrongValue(key, value, "true or false");
-  *enabled = !value;
+  *out = value;
+  return OkStatus();
+}
+
+Status SetDisabled(const std::string& key, const Json& value, bool* enabled) {
+  RETURN_IF_ERROR(SetFlag(key, value, enabled));
+  *enabled = !*enabled;
   return OkStatus();
 }
 
@@ -115,8 +121,6 @@ Status CheckUnused(const std::string& key, const Json& value) {
     return WrongValue(key, value,
                       "\"standard\" or \"block\": nothing that changes outputs is built");
   }
-  if (key == "enforce_eager")
-    return value.is_boolean() ? OkStatus() : WrongValue(key, value, "true or false");
   constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kDefaults = {{
       {"draft_tensor_parallel_size", "1"},
       {"quantization", "null"},
@@ -185,11 +189,8 @@ Status SetKey(const std::string& key, const Json& value, Keys* keys) {
     return SetDisabled(key, value, &keys->config.drops_last_found_block);
   }
   if (key.starts_with("suffix_decoding_")) return SetSuffix(key, value, &keys->config.suffix);
-  if (key == "adaptive") {
-    if (!value.is_boolean()) return WrongValue(key, value, "true or false");
-    keys->config.adaptive = value;
-    return OkStatus();
-  }
+  if (key == "adaptive") return SetFlag(key, value, &keys->config.adaptive);
+  if (key == "enforce_eager") return SetFlag(key, value, &keys->config.enforce_eager);
   return CheckUnused(key, value);
 }
 
@@ -254,7 +255,7 @@ Status SetNgram(const Keys& keys, SpeculativeConfig* config) {
 bool Concerns(const std::string& key, const SpeculativeConfig& config) {
   if (key.starts_with("prompt_lookup_")) return config.method == DraftMethod::kNgram;
   if (key.starts_with("suffix_decoding_")) return config.method == DraftMethod::kSuffix;
-  if (key == "max_model_len") return config.has_model();
+  if (key == "max_model_len" || key == "enforce_eager") return config.has_model();
   if (key == "disable_lookahead_block_hashes" || key == "disable_eagle_block_drop") {
     return config.reads_next_token();
   }

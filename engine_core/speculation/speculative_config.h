@@ -46,6 +46,8 @@ struct SpeculativeConfig {
   // Each draft is drawn as the target's token will be, with the same draw; else the likeliest one.
   bool draws_drafts = false;
 
+  bool enforce_eager = false;  // the drafter's passes are not replayed from graphs
+
   std::vector<std::string> keys_without_effect = {};  // those of other methods, for a warning
 
   bool drafts() const { return method != DraftMethod::kNone; }

@@ -123,6 +123,20 @@ TEST_CASE("vLLM takes null in --speculative-config for a key that is not there")
   }
 }
 
+TEST_CASE("what --speculative-config has no use for is named") {
+  const auto unused = [](const std::string& text) {
+    const auto config = ParseSpeculativeConfig(text);
+    INFO(config.status().ToString());
+    REQUIRE(config.ok());
+    return config->keys_without_effect;
+  };
+  CHECK(
+      unused(R"({"model": "folder", "num_speculative_tokens": 3, "enforce_eager": true})").empty());
+  CHECK(unused(R"({"method": "ngram", "num_speculative_tokens": 3, "enforce_eager": true,
+                   "max_model_len": 9})") ==
+        std::vector<std::string>{"enforce_eager", "max_model_len"});
+}
+
 // Replays one proposer; counts proposals and those that differ.
 void ReplaySuffix(const Json& trace, int* num_proposals, int* num_different) {
   constexpr int32_t kNumSlots = 16;
