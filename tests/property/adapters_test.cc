@@ -5,6 +5,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -123,6 +124,8 @@ TEST_CASE("adapters: each request in a mixed batch has the bits that it has alon
   Check(Base("phi3_partial_rotary", DType::kBf16), 30);
   Check(Base("qwen3_moe", DType::kBf16), 40);
   Check(Base("deepseek_v2", DType::kBf16), 50);
+  Check(Base("qwen3_5_text", DType::kBf16), 53);
+  Check(Base("lfm2", DType::kBf16), 52);
 }
 
 // Each rank has the pairs of its layers and experts, or the rows that go with its rows of a matrix.
@@ -205,6 +208,110 @@ void WriteUntied(const std::string& tied, const TempFolder& folder) {
                SafetensorsBytes({{"lm_head.weight", entry.shape, entry.dtype, head}}));
   folder.Write("untied/model.safetensors.index.json",
                nlohmann::json({{"weight_map", files}}).dump());
+}
+
+// A folder's weights with an adapter's products added to its matrices.
+class MergedWeights final : public Weights {
+ public:
+  MergedWeights(std::unique_ptr<Weights> base, const std::vector<FileTensor>& pairs, float scale)
+      : base_(std::move(base)), scale_(scale) {
+    for (const FileTensor& tensor : pairs) tensors_[tensor.name] = &tensor;
+  }
+
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    ASSIGN_OR_RETURN(WeightTensor stored, base_->Get(name, rows, columns));
+    const std::string module = "base_model.model." + std::string(name.substr(0, name.rfind('.')));
+    const auto a = tensors_.find(module + ".lora_A.weight");
+    if (rows == 0 || a == tensors_.end()) return stored;
+    const Tensor shape(nullptr, DType::kF32, {rows, columns});
+    std::vector<std::byte> memory(static_cast<size_t>(rows * columns) * sizeof(float));
+    auto* const out = reinterpret_cast<float*>(memory.data());
+    ConvertTensor(Tensor(out, DType::kF32, {rows, columns}), stored.view());
+    AddProduct(*a->second, *tensors_.at(module + ".lora_B.weight"), rows, columns, out);
+    merged_.insert(module);
+    return WeightTensor(shape, std::move(memory));
+  }
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
+                                      int64_t rows, int64_t columns) override {
+    return base_->GetFromStack(name, index, count, rows, columns);
+  }
+  bool Has(std::string_view name) const override { return base_->Has(name); }
+  size_t num_merged() const { return merged_.size(); }
+
+ private:
+  void AddProduct(const FileTensor& a, const FileTensor& b, int64_t rows, int64_t columns,
+                  float* out) const {
+    const auto* const a_numbers = reinterpret_cast<const float*>(a.bytes.data());
+    const auto* const b_numbers = reinterpret_cast<const float*>(b.bytes.data());
+    const int64_t rank = a.shape[0];
+    for (int64_t row = 0; row < rows; ++row) {
+      for (int64_t column = 0; column < columns; ++column) {
+        double sum = 0;
+        for (int64_t r = 0; r < rank; ++r) {
+          sum += double{b_numbers[row * rank + r]} * a_numbers[r * columns + column];
+        }
+        out[row * columns + column] += static_cast<float>(scale_ * sum);
+      }
+    }
+  }
+
+  std::unique_ptr<Weights> base_;
+  const float scale_;
+  std::map<std::string, const FileTensor*> tensors_;
+  std::set<std::string> merged_;
+};
+
+// A pair for each matrix that one of the file is; those of tables are apart, where they are tied.
+std::vector<FileTensor> PairsOfMatrices(const AdapterSites& sites, int64_t rank) {
+  std::vector<ModuleShape> modules;
+  std::set<std::string> seen = {"lm_head"};
+  for (const AdapterSite& site : sites.all()) {
+    for (const AdapterSite::Part& part : site.parts) {
+      if (site.is_embedding || !seen.insert(part.module).second) continue;
+      modules.push_back({part.module, part.module_rows, site.columns});
+    }
+  }
+  return RandomPairs(modules, rank, 90);
+}
+
+// Attention of several kinds, states of a scan and of a short convolution, experts.
+TEST_CASE("adapters: a pair adds what its product adds to the matrix") {
+  for (const char* model :
+       {"llama_plain", "gpt_neox", "gemma3_text", "olmo2", "qwen3_5_text", "lfm2", "mixtral"}) {
+    CAPTURE(model);
+    constexpr int64_t kRank = 4;
+    constexpr float kScale = 2;
+    EngineDriverOptions options = Base(model, DType::kF32);
+    AdapterSites sites;
+    options.adapter_sites = &sites;
+    EngineDriver adapted(options);
+    const std::vector<FileTensor> pairs = PairsOfMatrices(sites, kRank);
+    const TempFolder folder;
+    WriteAdapter(folder, "a", AdapterConfigText(kRank, kScale * kRank), pairs);
+    const ReadAdapter read =
+        ReadOnAllRanks(sites, &adapted, folder.PathOf("a"), 1, options.max_lora_rank);
+    MergedWeights weights(OpenSafetensors(options.model_dir).value(), pairs, kScale);
+    options.weights = &weights;
+    options.adapter_sites = nullptr;
+    EngineDriver merged(options);
+    CHECK(weights.num_merged() == pairs.size() / 2);
+    TestRequest request;
+    for (int i = 0; i < 40; ++i) request.prompt.push_back(3 + i * 7 % 300);
+    request.params = GreedyParams(12);
+    request.params.logprobs = 0;
+    adapted.Add("a", request.prompt, request.params, 0,
+                {.id = 1, .name = "a", .path = "a", .weights = read.weights});
+    adapted.RunAll();
+    merged.Add("a", request.prompt, request.params);
+    merged.RunAll();
+    const Transcript &got = adapted.transcript("a"), &expected = merged.transcript("a");
+    REQUIRE(got.error.empty());
+    CHECK(got.token_ids == expected.token_ids);
+    REQUIRE(got.logprobs.size() == expected.logprobs.size());
+    for (size_t i = 0; i < got.logprobs.size(); ++i) {
+      CHECK(got.logprobs[i] == Approx(expected.logprobs[i]).margin(1e-3));
+    }
+  }
 }
 
 TEST_CASE("adapters: a tied head has a pair of its own, as one apart has") {

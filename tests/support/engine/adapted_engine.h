@@ -4,6 +4,7 @@
 // Thread: the test's own.
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,8 +24,10 @@ inline std::vector<FileTensor> PairsOfModel(const AdapterSites& sites, bool all,
                                             Dice* dice, uint64_t seed) {
   std::vector<ModuleShape> modules;
   std::vector<FileTensor> embeddings;
+  std::set<std::string> seen;  // rows of one module may lie in several parts
   for (const AdapterSite& site : sites.all()) {
     for (const AdapterSite::Part& part : site.parts) {
+      if (!seen.insert(part.module).second) continue;
       if (!all && dice->Roll(0, 1) == 0) continue;
       if (!site.is_embedding) {
         modules.push_back({part.module, part.module_rows, site.columns});
