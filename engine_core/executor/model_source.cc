@@ -20,10 +20,11 @@ Status ModelSource::Open() {
   if (weights_ != nullptr) return OkStatus();
   ASSIGN_OR_RETURN(
       weights_, OpenWeights(options_.path, options_.load_format, options_.config, options_.seed));
-  // All ranks are about as far as each other.
-  if (options_.ranks != nullptr && options_.ranks->place().share.rank > 0) return OkStatus();
+  const RankPlace place = options_.ranks != nullptr ? options_.ranks->place() : RankPlace();
+  // All ranks of a stage are about as far as each other.
+  if (!place.share.is_first()) return OkStatus();
   weights_ =
-      WithProgress(std::move(weights_), options_.config.num_layers, &clock_,
+      WithProgress(std::move(weights_), LayersOf(options_.config.num_layers, place.stage), &clock_,
                    [](const std::string& text) { LOG_INFO << "[startup] weights: " << text; });
   return OkStatus();
 }

@@ -24,10 +24,10 @@ std::optional<int64_t> LayerOf(std::string_view name) {
 
 class ReportingWeights final : public Weights {
  public:
-  ReportingWeights(std::unique_ptr<Weights> weights, int64_t num_layers, const Clock* clock,
+  ReportingWeights(std::unique_ptr<Weights> weights, Slice layers, const Clock* clock,
                    std::function<void(const std::string&)> report)
       : weights_(std::move(weights)),
-        num_layers_(num_layers),
+        layers_(layers),
         clock_(clock),
         report_(std::move(report)),
         began_at_(clock->Monotonic()),
@@ -59,7 +59,7 @@ class ReportingWeights final : public Weights {
 
   void Note(std::string_view name, size_t num_bytes) {
     bytes_ += static_cast<double>(num_bytes);
-    layer_ = std::max(layer_, LayerOf(name).value_or(0));
+    num_done_ = std::max(num_done_, LayerOf(name).value_or(0) - layers_.begin);
     const double now = clock_->Monotonic();
     if (now - reported_at_ < kSecondsBetweenReports) return;
     reported_at_ = now;
@@ -67,35 +67,35 @@ class ReportingWeights final : public Weights {
   }
 
   std::string Text(double seconds) const {
+    const int64_t count = layers_.count;
     char text[128];
     std::snprintf(text, sizeof text, "layer %lld of %lld, %.1f GiB read, %.2f GiB/s",
-                  static_cast<long long>(std::min(layer_ + 1, num_layers_)),
-                  static_cast<long long>(num_layers_), bytes_ / kGiB, bytes_ / kGiB / seconds);
-    if (layer_ < 1 || layer_ >= num_layers_) return text;
-    const auto left = static_cast<int>(seconds * static_cast<double>(num_layers_ - layer_) /
-                                       static_cast<double>(layer_));
+                  static_cast<long long>(std::min(num_done_ + 1, count)),
+                  static_cast<long long>(count), bytes_ / kGiB, bytes_ / kGiB / seconds);
+    if (num_done_ < 1 || num_done_ >= count) return text;
+    const auto left = static_cast<int>(seconds * static_cast<double>(count - num_done_) /
+                                       static_cast<double>(num_done_));
     char eta[32];
     std::snprintf(eta, sizeof eta, ", %d:%02d left", left / 60, left % 60);
     return std::string(text) + eta;
   }
 
   const std::unique_ptr<Weights> weights_;
-  const int64_t num_layers_;
+  const Slice layers_;
   const Clock* const clock_;
   const std::function<void(const std::string&)> report_;
   const double began_at_;
   double reported_at_;
   double bytes_ = 0;
-  int64_t layer_ = 0;
+  int64_t num_done_ = 0;  // layers
 };
 
 }  // namespace
 
-std::unique_ptr<Weights> WithProgress(std::unique_ptr<Weights> weights, int64_t num_layers,
+std::unique_ptr<Weights> WithProgress(std::unique_ptr<Weights> weights, Slice layers,
                                       const Clock* clock,
                                       std::function<void(const std::string&)> report) {
-  return std::make_unique<ReportingWeights>(std::move(weights), num_layers, clock,
-                                            std::move(report));
+  return std::make_unique<ReportingWeights>(std::move(weights), layers, clock, std::move(report));
 }
 
 }  // namespace tandem

@@ -24,7 +24,7 @@ class EndlessWeights final : public Weights {
 TEST_CASE("loading progress: a report every five seconds") {
   ManualClock clock;
   std::vector<std::string> reports;
-  const auto weights = WithProgress(std::make_unique<EndlessWeights>(), 10, &clock,
+  const auto weights = WithProgress(std::make_unique<EndlessWeights>(), {0, 10}, &clock,
                                     [&](const std::string& text) { reports.push_back(text); });
   const auto ask = [&](const char* name) { REQUIRE(weights->Get(name, 1 << 20, 128).ok()); };
   ask("model.embed_tokens.weight");
@@ -44,6 +44,11 @@ TEST_CASE("loading progress: a report every five seconds") {
   clock.Advance(60);
   ask("lm_head.weight");
   CHECK(reports.back() == "layer 3 of 10, 3.0 GiB read, 0.04 GiB/s, 4:40 left");
+  const auto stage = WithProgress(std::make_unique<EndlessWeights>(), {10, 10}, &clock,
+                                  [&](const std::string& text) { reports.push_back(text); });
+  clock.Advance(10);
+  REQUIRE(stage->Get("model.layers.15.mlp.up_proj.weight", 1 << 20, 128).ok());
+  CHECK(reports.back() == "layer 6 of 10, 0.5 GiB read, 0.05 GiB/s, 0:10 left");
   CHECK(weights->Has("there"));
   CHECK_FALSE(weights->Has("absent"));
 }
