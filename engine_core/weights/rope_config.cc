@@ -45,13 +45,19 @@ double YarnScale(double factor, double mscale) {
   return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
 }
 
+// A 0 is as good as none.
+Status ReadMscale(const Json& json, const char* key, double* out) {
+  const Json* value = Find(json, key);
+  return value != nullptr && *value == 0 ? OkStatus() : ReadPositive(json, key, out);
+}
+
 Status ReadYarn(const Json& json, RopeConfig* rope) {
   RETURN_IF_ERROR(ReadPositive(json, "beta_fast", &rope->beta_fast));
   RETURN_IF_ERROR(ReadPositive(json, "beta_slow", &rope->beta_slow));
   RETURN_IF_ERROR(ReadBool(json, "truncate", &rope->truncate));
   double mscale = 0, mscale_all_dim = 0;
-  RETURN_IF_ERROR(ReadPositive(json, "mscale", &mscale));
-  RETURN_IF_ERROR(ReadPositive(json, "mscale_all_dim", &mscale_all_dim));
+  RETURN_IF_ERROR(ReadMscale(json, "mscale", &mscale));
+  RETURN_IF_ERROR(ReadMscale(json, "mscale_all_dim", &mscale_all_dim));
   rope->attention_factor =
       mscale > 0 && mscale_all_dim > 0
           ? YarnScale(rope->factor, mscale) / YarnScale(rope->factor, mscale_all_dim)

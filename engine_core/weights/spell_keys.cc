@@ -110,12 +110,34 @@ Status SpellKimi(Json* keys) {
   return OkStatus();
 }
 
+namespace {
+
+// LFM2's layers with attention may be listed by their numbers.
+Status ReadAttentionList(Json* keys) {
+  const Json* list = Find(*keys, "full_attn_idxs");
+  if (list == nullptr || Find(*keys, "layer_types") != nullptr) return OkStatus();
+  int64_t num_layers = 0;
+  RETURN_IF_ERROR(ReadNumLayers(*keys, &num_layers));
+  Json types(static_cast<size_t>(num_layers), "conv");
+  for (const Json& layer : *list) {
+    if (!list->is_array() || !layer.is_number_unsigned() || layer.get<uint64_t>() >= types.size()) {
+      return BadValue("full_attn_idxs", *list, "a list of layers, counted from 0");
+    }
+    types[layer.get<size_t>()] = "full_attention";
+  }
+  (*keys)["layer_types"] = std::move(types);
+  return OkStatus();
+}
+
+}  // namespace
+
 // The MLP's size is 2/3 of block_ff_dim, times a factor, rounded up to block_multiple_of.
 Status SpellLfm2(Json* keys) {
   CopyKeys(keys, {{"norm_eps", "rms_norm_eps"},
                   {"block_ff_dim", "intermediate_size"},
                   {"tie_embedding", "tie_word_embeddings"}});
   if (Find(*keys, "tie_word_embeddings") == nullptr) (*keys)["tie_word_embeddings"] = true;
+  RETURN_IF_ERROR(ReadAttentionList(keys));
   bool is_adjusted = true;
   int64_t inner = 0, multiple = 0;
   double factor = 1;
@@ -170,7 +192,7 @@ Status SpellLfm2Moe(Json* keys) {
                   {"tie_embedding", "tie_word_embeddings"},
                   {"num_experts", "n_routed_experts"},
                   {"num_dense_layers", "first_k_dense_replace"}});
-  return OkStatus();
+  return ReadAttentionList(keys);
 }
 
 // intermediate_size is that of an expert; 0 for the shared one: there is none.

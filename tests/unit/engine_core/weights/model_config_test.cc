@@ -446,6 +446,20 @@ TEST_CASE("model config: what is not computed of latent attention and its router
   CHECK_THAT(refusal("KimiLinearForCausalLM", "mla_use_nope", false), Contains("mla_use_nope"));
 }
 
+TEST_CASE("model config: an mscale of YaRN that is 0 is none") {
+  Json json = Minimal();
+  json["rope_scaling"] = {
+      {"type", "yarn"}, {"factor", 4}, {"original_max_position_embeddings", 64}};
+  const double factor = Parse(json)->rope.attention_factor;
+  json["rope_scaling"]["mscale"] = 1;
+  json["rope_scaling"]["mscale_all_dim"] = 0;
+  const auto config = Parse(json);
+  INFO(config.status().ToString());
+  REQUIRE(config.ok());
+  CHECK(config->rope.attention_factor == factor);
+  CHECK(config->rope.softmax_factor == 1);
+}
+
 TEST_CASE("model config: latent attention has heads of its own, whatever hidden_size is") {
   Json json = Minimal();
   json["architectures"] = {"DeepseekV3ForCausalLM"};

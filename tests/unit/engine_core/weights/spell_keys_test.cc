@@ -140,6 +140,22 @@ TEST_CASE("spelled keys: transformers 5 has Nemotron-H's layers without their nu
   CHECK(by_letters->num_layers == 2);
 }
 
+TEST_CASE("spelled keys: LFM2's layers with attention by their numbers") {
+  for (const char* name : {"Lfm2ForCausalLM", "Lfm2MoeForCausalLM"}) {
+    CAPTURE(name);
+    Json json = Minimal(name, 4);
+    json["full_attn_idxs"] = {1, 3};
+    const auto config = Parse(json);
+    INFO(config.status().ToString());
+    REQUIRE(config.ok());
+    CHECK(config->recurrent.layers == std::vector<bool>{true, false, true, false});
+    CHECK_THAT(Refusal(json, "full_attn_idxs", {1, 4}), Contains("full_attn_idxs"));
+    CHECK_THAT(Refusal(json, "full_attn_idxs", "1"), Contains("full_attn_idxs"));
+    json["layer_types"] = {"full_attention", "conv", "conv", "conv"};
+    CHECK(Parse(json)->recurrent.layers == std::vector<bool>{false, true, true, true});
+  }
+}
+
 TEST_CASE("spelled keys: Falcon-H1 has attention and a state in every layer") {
   Json json = Minimal("FalconH1ForCausalLM", 2);
   json.update({{"mamba_n_heads", 3},
