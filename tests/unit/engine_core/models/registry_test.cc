@@ -42,6 +42,7 @@ TEST_CASE(
   const std::map<std::string, std::string> plain_mlps = {
       {"ArceeForCausalLM", "relu2"},
       {"BertForSequenceClassification", "gelu"},
+      {"BertForTokenClassification", "gelu"},
       {"BertModel", "gelu"},
       {"BloomForCausalLM", "gelu_new"},
       {"FalconForCausalLM", "gelu"},
@@ -51,9 +52,11 @@ TEST_CASE(
       {"OPTForCausalLM", "relu"},
       {"PhiForCausalLM", "gelu_new"},
       {"RobertaForSequenceClassification", "gelu"},
+      {"RobertaForTokenClassification", "gelu"},
       {"RobertaModel", "gelu"},
       {"Starcoder2ForCausalLM", "gelu_pytorch_tanh"},
       {"XLMRobertaForSequenceClassification", "gelu"},
+      {"XLMRobertaForTokenClassification", "gelu"},
       {"XLMRobertaModel", "gelu"}};
   const std::set<std::string> mixtures = {
       "GptOssForCausalLM",     "GraniteMoeForCausalLM",
@@ -80,10 +83,10 @@ TEST_CASE(
     const auto plain = plain_mlps.find(name);
     CHECK(config->has_gated_mlp == (plain == plain_mlps.end()));
     CHECK(config->IsMixture(0) == (mixtures.count(name) > 0));
-    CHECK(config->hidden_act == (name.starts_with("Gemma")   ? "gelu_pytorch_tanh"
-                                 : name == "ModernBertModel" ? "gelu"
-                                 : plain != plain_mlps.end() ? plain->second
-                                                             : "silu"));
+    CHECK(config->hidden_act == (name.starts_with("Gemma")        ? "gelu_pytorch_tanh"
+                                 : name.starts_with("ModernBert") ? "gelu"
+                                 : plain != plain_mlps.end()      ? plain->second
+                                                                  : "silu"));
   }
 }
 
