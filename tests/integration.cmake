@@ -155,6 +155,9 @@ set_tests_properties(interop_dynamo PROPERTIES LABELS interop)
 # vLLM's engine core behind our frontend, where it is installed, and else skipped.
 python_test(interop_vllm_engine interop/vllm_engine_test.py)
 set_tests_properties(interop_vllm_engine PROPERTIES LABELS interop TIMEOUT 1200)
+# Random models of all architectures beside transformers', where that is installed, and else skipped.
+python_test(interop_random_models interop/random_models_test.py)
+set_tests_properties(interop_random_models PROPERTIES LABELS interop TIMEOUT 1800)
 python_test_classes(bench integration/bench_sweep_test.py)
 python_test_classes(json_logs integration/json_logs_test.py)
 python_test_classes(traces integration/traces_test.py)
