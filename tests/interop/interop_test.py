@@ -462,7 +462,10 @@ class Lives(unittest.TestCase):
         def hits():
             """What the prefix cache gives to one more answer."""
             before = self.peer.total("vllm:prefix_cache_hits_total")
+            num_asked = self.peer.total("vllm:prefix_cache_queries_total")
             ask(self.peer, path, body, False)
+            # It counts a step's statistics apart from the answer.
+            wait_for(lambda: self.peer.total("vllm:prefix_cache_queries_total") > num_asked, "the answer is counted")
             return self.peer.total("vllm:prefix_cache_hits_total") - before
 
         self.assertEqual(hits(), 0)
