@@ -29,7 +29,7 @@ Status CoordinatorLink::Start(zmq::context_t* context, const std::string& input,
 }
 
 void CoordinatorLink::Receive() {
-  while (!words_.is_quiet() && words_.Receive(&received_)) {
+  while (words_.may_have_input() && words_.Receive(&received_)) {
   }
 }
 

@@ -68,12 +68,12 @@ void EngineGroup::AddTo(PollSet* poll) {
 
 void EngineGroup::Receive() {
   ReceiveSubscriptions();
-  while (!reports_.is_quiet() && reports_.Receive(&received_)) HandleReport();
+  while (reports_.may_have_input() && reports_.Receive(&received_)) HandleReport();
 }
 
 // One that comes later, as after a death, must not wait for others.
 void EngineGroup::ReceiveSubscriptions() {
-  while (!words_.is_quiet() && words_.Receive(&received_)) {
+  while (words_.may_have_input() && words_.Receive(&received_)) {
     const std::string_view word = received_.frames().front();
     if (word == kSubscribe) {
       if (++num_subscribed_ == num_engines_) {

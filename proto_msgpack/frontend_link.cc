@@ -71,7 +71,7 @@ void FrontendLink::AddTo(PollSet* poll) {
 // ---- The handshake ----
 
 void FrontendLink::ReceiveInit() {
-  while (!handshake_.is_quiet() && handshake_.Receive(&received_)) {
+  while (handshake_.may_have_input() && handshake_.Receive(&received_)) {
     InitMessage init;
     const Status status = Decode(received_.frames(), &init);
     if (phase_ != Phase::kHello) {
@@ -158,7 +158,7 @@ void FrontendLink::SendReadyWhenPossible() {
 void FrontendLink::ReceiveInputs() {
   coordinator_.Receive();
   for (Client& each : clients_) {
-    while (!each.input.is_quiet() && each.input.Receive(&received_)) {
+    while (each.input.may_have_input() && each.input.Receive(&received_)) {
       HandleInput(received_.frames());
     }
   }
@@ -248,7 +248,7 @@ void FrontendLink::ApplyConnectionEvents() {
   for (int i = 0; i < num_clients(); ++i) {
     Client& each = client(i);
     bool was_lost = false;  // since the last events; a new peer may have its address now
-    while (!each.input.has_no_events() && each.input.NextEvent(&event)) {
+    while (each.input.may_have_events() && each.input.NextEvent(&event)) {
       each.comes_back = event.opened && each.lost;
       if (!event.opened) {
         LoseClient(i);
@@ -270,7 +270,7 @@ void FrontendLink::ApplyConnectionEvents() {
     // A client that comes back while others stayed must learn our identity again.
     if (*shared_->ready) SendReadyResponse(&each);
   }
-  while (!handshake_.has_no_events() && handshake_.NextEvent(&event)) {
+  while (handshake_.may_have_events() && handshake_.NextEvent(&event)) {
     has_met_ = true;
     if (event.opened) continue;
     lost_ = "it left during the handshake";

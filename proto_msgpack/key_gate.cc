@@ -14,7 +14,7 @@ Status KeyGate::Open(zmq::context_t* context, const std::string& public_key) {
 
 // Frames: version, request id, domain, address, identity, mechanism, credentials.
 void KeyGate::Answer() {
-  while (!requests_.is_quiet() && requests_.Receive(&received_)) {
+  while (requests_.may_have_input() && requests_.Receive(&received_)) {
     const auto frames = received_.frames();
     const bool is_known = frames.size() == 7 && frames[5] == "CURVE" && frames[6] == allowed_;
     if (!is_known && complaints_.Next()) {

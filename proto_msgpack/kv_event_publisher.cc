@@ -181,7 +181,7 @@ void KvEventPublisher::Loop::SendQueued() {
 }
 
 void KvEventPublisher::Loop::SendReplays() {
-  while (!replay_.is_quiet() && replay_.Receive(&received_)) {
+  while (replay_.may_have_input() && replay_.Receive(&received_)) {
     const auto frames = received_.frames();
     if (frames.size() == 3 && frames[1].empty() && frames[2].size() == 8) {
       Replay(frames[0], FromBigEndian(frames[2]));

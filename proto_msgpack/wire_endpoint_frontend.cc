@@ -147,13 +147,13 @@ void FrontendEndpoint::Loop::Run() {
     RunCalls();
     SendOutgoing();
     for (size_t i = 0; i < clients_.size(); ++i) {
-      if (!clients_[i].output.is_quiet()) ReceiveOutputs(i);
+      if (clients_[i].output.may_have_input()) ReceiveOutputs(i);
     }
     group_.Receive();
     if (HasConnectionEvents()) ApplyConnectionEvents();
-    if (!handshake_.socket.is_quiet()) ReceiveHandshakes();
+    if (handshake_.socket.may_have_input()) ReceiveHandshakes();
     for (size_t i = 0; i < clients_.size(); ++i) {
-      if (!clients_[i].input.socket.is_quiet()) ReceiveReadyResponses(i);
+      if (clients_[i].input.socket.may_have_input()) ReceiveReadyResponses(i);
     }
   }
   RunCalls();

@@ -137,9 +137,10 @@ void FrontendEndpoint::Loop::Refuse(size_t seat, const Status& why) {
 }
 
 bool FrontendEndpoint::Loop::HasConnectionEvents() const {
-  return !handshake_.socket.has_no_events() ||
-         std::any_of(clients_.begin(), clients_.end(),
-                     [](const FrontendClient& each) { return !each.input.socket.has_no_events(); });
+  return handshake_.socket.may_have_events() ||
+         std::any_of(clients_.begin(), clients_.end(), [](const FrontendClient& each) {
+           return each.input.socket.may_have_events();
+         });
 }
 
 void FrontendEndpoint::Loop::ApplyConnectionEvents() {

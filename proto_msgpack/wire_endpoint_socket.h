@@ -114,10 +114,10 @@ class Socket {
   // False: no message is there. *message is empty then.
   bool Receive(ReceivedMessage* message);
 
-  // As of its PollSet's last Wait: nothing has come since Receive, or NextEvent, found nothing.
-  // Costs nothing, while to look into an idle socket is a system call.
-  bool is_quiet() const { return !is_open() || !may_have_input_; }
-  bool has_no_events() const { return monitor_.handle() == nullptr || !may_have_events_; }
+  // False: as of its PollSet's last Wait nothing has come since Receive, or NextEvent, found
+  // nothing. Costs nothing, while to look into an idle socket is a system call.
+  bool may_have_input() const { return is_open() && may_have_input_; }
+  bool may_have_events() const { return monitor_.handle() != nullptr && may_have_events_; }
 
   bool is_open() const { return socket_.handle() != nullptr; }
   // What is unsent goes out for at most linger_ms, without this thread.
