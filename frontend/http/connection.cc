@@ -191,11 +191,8 @@ void Connection::OnKeptSent(ssize_t result) {
   is_kept_ = false;
   if (result < 0 && result != -EAGAIN) return MarkClosed();
   backlog_sent_ += static_cast<size_t>(std::max<ssize_t>(result, 0));
-  if (unsent() == 0) {
-    backlog_sent_ = 0;
-    WriteBatch::GiveRoom(std::exchange(backlog_, {}));
-  }
   TrimBacklog();
+  if (unsent() == 0) WriteBatch::GiveRoom(std::exchange(backlog_, {}));
 }
 
 void Connection::SendKept() {
