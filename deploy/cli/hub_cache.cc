@@ -35,9 +35,12 @@ bool IsSet(const char* variable) {
   return value != nullptr && ParseBool(value).value_or(false);
 }
 
-// A variable's path: ~ is the home, as to Python's huggingface_hub, also where no shell has seen
-// it.
-std::string PathIn(std::string_view value) {
+// A variable's path, "" where it is not set: ~ is the home, as to Python's huggingface_hub, also
+// where no shell has seen it.
+std::string PathIn(const char* variable) {
+  const char* const text = std::getenv(variable);
+  if (text == nullptr) return "";
+  const std::string_view value = text;
   const char* const home = std::getenv("HOME");
   const bool is_below_home = value == "~" || value.starts_with("~/");
   return is_below_home && home != nullptr ? home + std::string(value.substr(1))
@@ -51,8 +54,7 @@ struct Place {
 };
 std::string FirstPlace(const std::vector<Place>& places) {
   for (const Place& place : places) {
-    const char* value = std::getenv(place.variable);
-    if (value != nullptr && *value != '\0') return PathIn(value) + place.below;
+    if (const std::string path = PathIn(place.variable); !path.empty()) return path + place.below;
   }
   return places.back().below;
 }
@@ -115,14 +117,15 @@ std::string HubCacheFolder() {
   if (UsesModelScope()) {
     return FirstPlace({{"MODELSCOPE_CACHE", ""}, {"HOME", "/.cache/modelscope"}});
   }
-  const char* value = std::getenv("HF_HUB_CACHE");
-  if (value == nullptr || *value == '\0') value = std::getenv("HUGGINGFACE_HUB_CACHE");
-  return value != nullptr && *value != '\0' ? PathIn(value) : HuggingFaceHome() + "/hub";
+  for (const char* variable : {"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) {
+    if (std::string path = PathIn(variable); !path.empty()) return path;
+  }
+  return HuggingFaceHome() + "/hub";
 }
 
 std::string HuggingFaceTokenFile() {
-  const char* const value = std::getenv("HF_TOKEN_PATH");
-  return value != nullptr && *value != '\0' ? PathIn(value) : HuggingFaceHome() + "/token";
+  const std::string path = PathIn("HF_TOKEN_PATH");
+  return path.empty() ? HuggingFaceHome() + "/token" : path;
 }
 
 bool IsHubOffline() { return IsSet("HF_HUB_OFFLINE") || IsSet("TRANSFORMERS_OFFLINE"); }
