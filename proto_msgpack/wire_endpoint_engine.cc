@@ -292,8 +292,9 @@ int EngineEndpoint::Loop::WaitMs() const {
   std::optional<double> wait_s;
   if (home_ == nullptr && !is_leaving_) wait_s = std::max(0.0, look_again_at_ - now);
   if (home_ != nullptr && look_rarely_at_) wait_s = std::max(0.0, *look_rarely_at_ - now);
-  if (complain_at_)
+  if (complain_at_) {
     wait_s = std::min(wait_s.value_or(kSilentSeconds), std::max(0.0, *complain_at_ - now));
+  }
   for (const Link& each : links_) {
     if (each.join_until == 0 || each.link->has_met()) continue;
     const double left_s = std::max(0.0, each.join_until - now);

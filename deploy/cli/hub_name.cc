@@ -128,8 +128,9 @@ std::vector<std::string> GgufFilesOf(std::vector<std::string> paths, std::string
   });
   std::ranges::sort(paths);
   const auto is_exact = [&](const std::string& path) { return QuantOf(path) == ToUpper(quant); };
-  if (!quant.empty() && std::ranges::any_of(paths, is_exact))
+  if (!quant.empty() && std::ranges::any_of(paths, is_exact)) {
     std::erase_if(paths, std::not_fn(is_exact));
+  }
   return paths;
 }
 

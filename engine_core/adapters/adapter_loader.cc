@@ -32,8 +32,9 @@ void AdapterLoader::Run() {
       if (adapter.ok()) {
         LOG_INFO << "[lora] " << load.name << " read from " << load.folder << ", "
                  << (adapter->weights->num_bytes() >> 10) << " KiB";
-        if (!adapter->warning.empty())
+        if (!adapter->warning.empty()) {
           LOG_WARNING << "[lora] " << load.name << ": " << adapter->warning;
+        }
         done_({load.id, OkStatus(), adapter->digest, std::move(adapter->weights)});
       } else {
         LOG_WARNING << "[lora] " << load.name << " cannot be used: " << adapter.status().message();

@@ -25,10 +25,6 @@ Status ReadName(const Json& value, std::initializer_list<std::pair<std::string_v
   return InvalidArgumentError("must be one of " + all);
 }
 
-}  // namespace
-
-namespace {
-
 bool IsConversation(const Json& value) {
   return value.is_array() && !value.empty() && value[0].is_object();
 }
