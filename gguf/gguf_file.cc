@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <utility>
 
 #include "common/lfs_pointer.h"
+#include "common/part_suffix.h"
 #include "common/strings.h"
 
 namespace tandem {
@@ -262,14 +262,6 @@ StatusOr<uint64_t> AlignmentOf(const GgufMetadata& metadata) {
   return static_cast<uint64_t>(alignment);
 }
 
-// "-00002-of-00005.gguf"
-std::string PartSuffix(int64_t part, int64_t num_parts) {
-  std::array<char, 64> text;
-  std::snprintf(text.data(), text.size(), "-%05lld-of-%05lld.gguf",
-                static_cast<long long>(part) + 1, static_cast<long long>(num_parts));
-  return text.data();
-}
-
 Status CheckBegin(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::array<char, 64> text = {};
@@ -372,7 +364,7 @@ Status GgufFile::OpenParts() {
   const auto num_parts = metadata_.Integer("split.count", 1);
   if (!num_parts.ok()) return num_parts.status().WithContext(path_);
   if (*num_parts <= 1) return OkStatus();
-  const std::string suffix = PartSuffix(0, *num_parts);
+  const std::string suffix = PartSuffix(1, *num_parts, kSuffix);
   if (*num_parts > kMaxParts || !path_.ends_with(suffix)) {
     return InvalidArgumentError(path_ + ": the model is split over " + std::to_string(*num_parts) +
                                 " files; name the first one, which ends with " + suffix);
@@ -380,7 +372,7 @@ Status GgufFile::OpenParts() {
   RETURN_IF_ERROR(CheckPart(metadata_, 0, *num_parts).WithContext(path_));
   const std::string stem = path_.substr(0, path_.size() - suffix.size());
   for (int64_t part = 1; part < *num_parts; ++part) {
-    const std::string path = stem + PartSuffix(part, *num_parts);
+    const std::string path = stem + PartSuffix(part + 1, *num_parts, kSuffix);
     GgufMetadata metadata;
     RETURN_IF_ERROR(Add(path, &metadata));
     RETURN_IF_ERROR(CheckPart(metadata, part, *num_parts).WithContext(path));

@@ -1,13 +1,13 @@
 #include "deploy/cli/hub_cache.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "common/parse_bool.h"
+#include "common/part_suffix.h"
 #include "common/read_file.h"
 #include "common/strings.h"
 
@@ -85,9 +85,7 @@ bool HasShards(const std::string& snapshot) {
 bool HasParts(const std::string& path) {
   const std::optional<GgufPart> part = ParseGgufPart(path);
   for (int i = 1; part && i <= part->count; ++i) {
-    char suffix[32];
-    std::snprintf(suffix, sizeof suffix, "-%05d-of-%05d.gguf", i, part->count);
-    if (!Exists(part->stem + suffix)) return false;
+    if (!Exists(part->stem + PartSuffix(i, part->count, ".gguf"))) return false;
   }
   return Exists(path);
 }

@@ -1,9 +1,10 @@
 #include "engine_core/weights/safetensors_files.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <filesystem>
 #include <string_view>
+
+#include "common/part_suffix.h"
 
 namespace tandem {
 namespace {
@@ -13,9 +14,7 @@ namespace fs = std::filesystem;
 constexpr std::string_view kEnd = ".safetensors";
 
 std::string PartEnd(size_t part, size_t num_parts) {
-  char text[64];
-  std::snprintf(text, sizeof text, "-%05zu-of-%05zu.safetensors", part, num_parts);
-  return text;
+  return PartSuffix(static_cast<int64_t>(part), static_cast<int64_t>(num_parts), kEnd);
 }
 
 // `names` in order.
