@@ -264,11 +264,11 @@ void Linear(const LinearTask& task, int64_t row_begin, int64_t row_end, int64_t 
     }
     return;
   }
-  // A single tile reads a block once, so no cache needs to keep it. A few tiles walk a block that
-  // fits L1 together with the next one, which meanwhile comes from DRAM: loads from L2 would queue
-  // after the prefetches. With more tiles it matters more that sums are stored rarely.
+  // A single tile reads a block once, so no cache needs to keep it. Two or three take turns after
+  // few steps, less than a core looks ahead: DRAM would rest while the others walk a long block.
+  // More walk a block that fits L1 together with the next one, as each stores its sums after it.
   const int64_t max_block = rows <= kTileRows       ? task.k_units
-                            : rows <= 3 * kTileRows ? 64
+                            : rows <= 3 * kTileRows ? 16
                             : rows <= kFewRows      ? 128
                                                     : kBlockUnits;
   const int64_t blocks = (task.k_units + max_block - 1) / max_block;
