@@ -5,8 +5,9 @@
   build/venv/bin/python tests/bench/guard.py --save         # this build's numbers become the ones to hold on such a machine
 
 Kernels as shares of the ceilings that the same run measures; CPU times in units of a SHA-256 block hash of the same round, or as
-ratios, so that they mean something on another machine. A row is worse if its median is, by more than the row's tolerance and out
-of the stored spread. Exit status 1 if any is. On a quiet machine, over the preset `release`.
+ratios, so that they mean something on another machine; best is to --save there before the change. A row is worse if its median
+is, by more than the row's tolerance and out of the stored spread. Exit status 1 if any is, 2 without what it needs. On a quiet
+machine, over the preset `release`.
 """
 import argparse
 import dataclasses
@@ -138,6 +139,21 @@ def machine():
     return f"{name}, {len(os.sched_getaffinity(0))} CPUs"
 
 
+def missing_programs(build):
+    programs = [build / "bench" / name for name in (*BINARIES, "stream_load")] + [build / "bin/tandem"]
+    return [str(program) for program in programs if not os.access(program, os.X_OK)]
+
+
+def note(stored_machine, stored):
+    """Of what the numbers are held to; empty: this machine's own."""
+    if not stored:
+        return "No numbers are stored yet: --save stores these."
+    if stored_machine == machine():
+        return ""
+    return (f"The stored numbers are of another machine: {stored_machine}; this is {machine()}. Ratios carry over roughly: to see what a "
+            "change costs here, run the tree before it with --save.")
+
+
 def stored_of(numbers, name):
     """(machine, its rows): those of this machine, or else of the first one that is stored."""
     if not numbers or name in numbers:
@@ -147,10 +163,15 @@ def stored_of(numbers, name):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release", help="folder of a build, with bin and bench")
+    parser.add_argument("--rounds", type=int, default=5, help="a minute each; the table has their medians and spreads")
     parser.add_argument("--save", action="store_true", help="the numbers of this build become the ones to hold")
     options = parser.parse_args()
+    options.build = options.build.resolve()
+    if options.rounds < 1:
+        parser.error("--rounds must be at least 1")
+    if missing := missing_programs(options.build):
+        parser.error(f"there is no {', no '.join(missing)}: build the preset first, with libbenchmark-dev installed")
     os.environ["TANDEM_BIN_DIR"] = str(options.build / "bin")
     rounds = [run_round(options.build) for _ in range(options.rounds)]
     now = {row.name: summary([row.value(one) for one in rounds]) for row in ROWS}
@@ -158,8 +179,8 @@ def main():
     stored_machine, stored = stored_of(numbers, machine())
     lines, worse = table(stored, now)
     print("\n".join(lines))
-    if stored_machine != machine():
-        print(f"The stored numbers are of another machine: {stored_machine}; this is {machine()}.")
+    if about := note(stored_machine, stored):
+        print(about)
     if options.save:
         numbers[machine()] = {name: {key: float(f"{value:.4g}") for key, value in one.items()} for name, one in now.items()}
         STORED.write_text(json.dumps(numbers, indent=1, ensure_ascii=False) + "\n")

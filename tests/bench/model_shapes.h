@@ -2,6 +2,9 @@
 
 // The model shapes that speed is measured on, as config.json texts; weights are random.
 
+#include <algorithm>
+#include <iterator>
+#include <string>
 #include <string_view>
 
 namespace tandem {
@@ -28,5 +31,18 @@ inline constexpr ModelShape kModelShapes[] = {
       "max_position_embeddings": 4096, "rms_norm_eps": 1e-5, "hidden_act": "silu",
       "tie_word_embeddings": false, "torch_dtype": "bfloat16"})"},
 };
+
+inline bool IsModelShape(std::string_view name) {
+  return std::ranges::find(kModelShapes, name, &ModelShape::name) != std::end(kModelShapes);
+}
+
+// "160m|0.5b|…", for usages.
+inline std::string ModelShapeNames() {
+  std::string names;
+  for (const ModelShape& shape : kModelShapes) {
+    names.append(names.empty() ? "" : "|").append(shape.name);
+  }
+  return names;
+}
 
 }  // namespace tandem

@@ -126,8 +126,14 @@ int main(int argc, char** argv) {
       only = arg.substr(7);
     } else if (arg.rfind("--quantization=", 0) == 0) {
       formats = WeightFormatsOf(arg.substr(15));
-    } else {
+    } else if (IsModelShape(arg)) {
       names.push_back(arg);
+    } else {
+      std::fprintf(stderr,
+                   "%s is not known\nusage: model_step [%s ...] [--threads=N] "
+                   "[--case=prefill|decode] [--quantization=none|int8|int4|int4-g128]\n",
+                   argv[i], ModelShapeNames().c_str());
+      return 2;
     }
   }
   std::printf("%-20s %9s %9s %9s %9s %6s %6s |%6s%6s%6s%6s%6s%6s%6s  %% of cpu\n", "", "best ms",

@@ -102,8 +102,12 @@ int main(int argc, char** argv) {
       num_neighbours = std::max(1, std::atoi(arg.c_str() + 13));
     } else if (arg.rfind("--rounds=", 0) == 0) {
       num_rounds = std::max(1, std::atoi(arg.c_str() + 9));
-    } else {
+    } else if (IsModelShape(arg)) {
       name = arg;
+    } else {
+      std::fprintf(stderr, "%s is not known\nusage: neighbour [%s] [--neighbours=N] [--rounds=N]\n",
+                   argv[i], ModelShapeNames().c_str());
+      return 2;
     }
   }
   for (const ModelShape& shape : kModelShapes) {

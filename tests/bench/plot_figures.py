@@ -5,6 +5,7 @@
 
 A test holds the picture to the table.
 """
+import argparse
 import html
 import pathlib
 import re
@@ -72,4 +73,5 @@ def draw(models, ratios):
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     sys.stdout.write(draw(*read_ratios(TABLE.read_text())))

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """What a scrape of /metrics costs the frontend, with every series that a server can have.
 
-Prints CPU time of the frontend per scrape, the shortest wall time, and the page's size, as text and as OpenMetrics with
-exemplars; for one engine and for so many as the first argument says (default 4).
+  TANDEM_BIN_DIR=build/release/bin tests/bench/scrape_time.py
 
-Usage: TANDEM_BIN_DIR=build/release/bin tests/bench/scrape_time.py [engines]
+Prints CPU time of the frontend per scrape, the shortest wall time, and the page's size, as text and as OpenMetrics with
+exemplars; for one engine and for several.
 """
+import argparse
 import json
 import os
 import pathlib
@@ -66,7 +67,10 @@ def measure(server, accept):
 
 
 def main():
-    for num_engines in (1, int(sys.argv[1]) if len(sys.argv) > 1 else 4):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("engines", type=int, nargs="?", default=4, help="the larger number of engines")
+    options = parser.parse_args()
+    for num_engines in (1, options.engines):
         with tempfile.TemporaryDirectory(prefix="tandem-kv-") as folder, \
                 Pair("--served-model-name", "m", *everything_on(num_engines, folder)) as server:
             use_it(server)

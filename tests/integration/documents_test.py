@@ -84,10 +84,10 @@ def shown_commands():
                     if language in SHELLS or words[0] in CHECKS or is_ours(words[0]):
                         yield where, words
         for span in re.findall(r"`([^`\n]+)`", text):
-            if not re.match(r"tandem(-[a-z-]+)? ", span):
+            if not re.match(r"tandem(-[a-z-]+)? |([A-Z_]+=\S+ )*(tests|build/release)/bench/[\w.]+ ", span):
                 continue
             try:
-                yield where, ["text", *words_of(span.replace("…", ""))[0]]
+                yield where, ["text", *words_of(span.replace("…", "").replace(r"\|", "|"))[0]]
             except ValueError:  # an open quote: a part of a command
                 continue
 
@@ -163,6 +163,27 @@ def file_is_there(words):
 
 
 @functools.cache
+def help_of_tool(path):
+    return run(sys.executable, ROOT / path, "--help").stdout
+
+
+def tool_takes_flags(words):
+    """Of a Python program of tests/bench; of a benchmark, whether its filter chooses anything."""
+    for word in words[1:]:
+        if word == "--":
+            break
+        if word.startswith("--benchmark_filter="):
+            program = pair.bin_dir().parent / "bench" / pathlib.Path(words[0]).name
+            listed = run(program, "--benchmark_list_tests=true", word) if program.exists() else None
+            if listed and "Failed to match" in listed.stdout + listed.stderr:
+                return f"{word} chooses no benchmark"
+        name = re.match(r"--[a-z][a-z0-9-]*(?=$|=)", word)
+        if name and words[0].startswith("tests/") and not re.search(rf"(?<![\w-]){name[0]}(?![\w-])", help_of_tool(words[0])):
+            return f"{words[0]} has no {word}"
+    return None
+
+
+@functools.cache
 def cmake_text():
     return "\n".join(path.read_text() for pattern in ("CMakeLists.txt", "cmake/*.cmake", "tests/*.cmake", "tests/*/CMakeLists.txt")
                      for path in ROOT.glob(pattern))
@@ -219,6 +240,8 @@ class Documents(unittest.TestCase):
             name = pathlib.Path(words[0]).name if words[0].startswith("build/release/bin/") else words[0]
             if is_ours(words[0]):
                 self.no_problem(where, words, file_is_there(words))
+            if "/bench/" in words[0]:
+                self.no_problem(where, words, tool_takes_flags(words))
             if name in CHECKS:
                 if CHECKS[name]:
                     self.no_problem(where, words, CHECKS[name]([name, *words[1:]]))

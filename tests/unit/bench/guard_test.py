@@ -1,8 +1,13 @@
 #!/usr/bin/env python3
 """What the guard of the figures calls worse."""
+import contextlib
+import io
+import os
 import pathlib
+import subprocess
 import sys
 import unittest
+from unittest import mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
 import guard
@@ -45,6 +50,36 @@ class Guard(unittest.TestCase):
             self.skipTest("no numbers are stored")
         for machine, rows in guard.json.loads(guard.STORED.read_text()).items():
             self.assertEqual(set(rows), {row.name for row in guard.ROWS}, machine)
+
+    def test_every_benchmark_of_a_row_is_there_and_chosen(self):
+        bench = pathlib.Path(os.environ.get("TANDEM_BIN_DIR", guard.ROOT / "build/dev/bin")).parent / "bench"
+        if not (bench / "bench_kernels").exists():
+            self.skipTest("the benchmarks are not built")
+
+        class Round(dict):
+            def __missing__(self, name):
+                self[name] = dict.fromkeys(("cpu_time", "ceiling", "to_bf16", "to_base", "p50_us", "p99_us", "ns", "ms"), 2.0)
+                return self[name]
+        asked = Round()
+        for row in guard.ROWS:
+            row.value(asked)
+        listed = {name for binary, names in guard.BINARIES.items() for name in subprocess.run(
+            [bench / binary, "--benchmark_list_tests=true", f"--benchmark_filter={'|'.join(names)}"], check=True, capture_output=True,
+            text=True).stdout.splitlines()}
+        self.assertEqual(set(asked) - listed, {"streamed token", "start"})
+
+    def test_what_is_missing_is_named_before_anything_runs(self):
+        for words, named in ((["--build", "/no/such/build"], "/no/such/build/bench/bench_kernels"), (["--rounds", "0"], "--rounds")):
+            with mock.patch.object(sys, "argv", ["guard.py", *words]), contextlib.redirect_stderr(io.StringIO()) as told, \
+                    self.assertRaises(SystemExit) as ended:
+                guard.main()
+            self.assertEqual(ended.exception.code, 2)
+            self.assertIn(named, told.getvalue())
+
+    def test_the_note_says_whose_numbers_are_stored(self):
+        self.assertEqual(guard.note(guard.machine(), {"a": 1}), "")
+        self.assertIn("--save", guard.note(guard.machine(), {}))
+        self.assertIn("another machine: Xeon", guard.note("Xeon", {"a": 1}))
 
     def test_a_machine_is_held_to_its_own_numbers(self):
         numbers = {"one": {"a": 1}, "two": {"a": 2}}
