@@ -5,7 +5,7 @@ tandem_test(unit_kernels LABEL unit
        unit/kernels/quantization_test.cc unit/kernels/reference_test.cc unit/kernels/elementary_functions_test.cc support/kernels/cpu_cases.cc
   DEPS kernels tests/support/kernels)
 tandem_test(property_kernels LABEL property
-  SRCS support/kernels/cpu_cases.cc property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_quantized_test.cc property/kernels_blocks_test.cc property/kernels_adapters_test.cc property/kernels_recurrence_test.cc property/kernels_isa_test.cc property/compute_pool_test.cc
+  SRCS support/kernels/cpu_cases.cc property/kernels_test.cc property/kernels_invariance_test.cc property/kernels_rows_test.cc property/kernels_quantized_test.cc property/kernels_blocks_test.cc property/kernels_adapters_test.cc property/kernels_recurrence_test.cc property/kernels_isa_test.cc property/compute_pool_test.cc
   DEPS kernels tests/support/files tests/support/kernels)
 target_include_directories(property_kernels PRIVATE ${CMAKE_SOURCE_DIR})  # tests/support/environment.h alone
 tandem_test(property_coded LABEL property
