@@ -77,6 +77,8 @@ Awaitable<void> Session::Run(std::shared_ptr<Session> self) {
     if (session.server_->draining()) break;
   }
   co_await session.connection_.Drain(session.options().limits.write_s);
+  // Over TLS the end is announced, so that nobody takes it for bytes that were cut off.
+  if (!session.connection_.closed()) session.connection_.ShutdownWrites();
   session.connection_.Close();
 }
 
@@ -89,7 +91,9 @@ void Session::CloseIfLongIdle() {
 }
 
 void Session::CloseBetweenRequests() {
-  if (idle_ && connection_.in().empty()) connection_.MarkClosed();
+  if (!idle_ || !connection_.in().empty()) return;
+  connection_.ShutdownWrites();
+  connection_.MarkClosed();
 }
 
 void Session::CutUnlessAdmitted() {

@@ -8,7 +8,9 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+#include <string_view>
 
+#include "common/check.h"
 #include "common/read_file.h"
 
 namespace tandem {
@@ -16,6 +18,7 @@ namespace tandem {
 namespace {
 
 constexpr size_t kKeptBytes = 4096;  // of the room for joining parts
+constexpr size_t kRecordBytes = SSL3_RT_MAX_PLAIN_LENGTH;
 
 class PlainTransport final : public Transport {
  public:
@@ -45,16 +48,16 @@ class TlsTransport final : public Transport {
     return n > 0 ? n : Failure(n);
   }
 
+  // A call ends with one record, so it looks at no more bytes: of what a large body leaves, each
+  // would otherwise copy all.
   ssize_t Write(const iovec* parts, int num_parts) override {
-    // Small parts are joined into one TLS record per event: a record for each would cost more.
-    joined_.clear();
-    for (int i = 0; i < num_parts; ++i) {
-      joined_.append(static_cast<const char*>(parts[i].iov_base), parts[i].iov_len);
-    }
-    if (joined_.empty()) return 0;
+    const std::string_view bytes =
+        num_parts == 1 ? std::string_view(static_cast<const char*>(parts->iov_base), parts->iov_len)
+                       : Joined(parts, num_parts);
+    if (bytes.empty()) return 0;
     ERR_clear_error();
-    const int n = SSL_write(ssl_, joined_.data(),
-                            static_cast<int>(std::min<size_t>(joined_.size(), INT_MAX)));
+    const int n =
+        SSL_write(ssl_, bytes.data(), static_cast<int>(std::min(bytes.size(), kRecordBytes)));
     // Events of a stream are small; after something large its room is given back.
     if (joined_.capacity() > kKeptBytes) std::string().swap(joined_);
     return n > 0 ? n : Failure(n);
@@ -66,6 +69,15 @@ class TlsTransport final : public Transport {
   }
 
  private:
+  // Small parts in one record: a record for each would cost more.
+  std::string_view Joined(const iovec* parts, int num_parts) {
+    joined_.clear();
+    for (int i = 0; i < num_parts && joined_.size() < kRecordBytes; ++i) {
+      joined_.append(static_cast<const char*>(parts[i].iov_base),
+                     std::min(parts[i].iov_len, kRecordBytes - joined_.size()));
+    }
+    return joined_;
+  }
   ssize_t Failure(int result) {
     switch (SSL_get_error(ssl_, result)) {
       case SSL_ERROR_WANT_READ:
@@ -149,6 +161,9 @@ StatusOr<std::unique_ptr<TlsContext>> TlsContext::Load(const TlsFiles& files) {
       return TlsError("--ssl-ca-certs " + files.client_ca);
     }
     SSL_CTX_set_verify(context, SSL_VERIFY_PEER | SSL_VERIFY_FAIL_IF_NO_PEER_CERT, nullptr);
+    // Without a name for them OpenSSL refuses clients that were verified in an earlier session.
+    constexpr unsigned char kSessions[] = "tandem";
+    SSL_CTX_set_session_id_context(context, kSessions, sizeof kSessions - 1);
   }
   return owner;
 }
@@ -157,7 +172,7 @@ TlsContext::~TlsContext() { SSL_CTX_free(static_cast<SSL_CTX*>(context_)); }
 
 std::unique_ptr<Transport> TlsContext::MakeTransport(int fd) const {
   SSL* ssl = SSL_new(static_cast<SSL_CTX*>(context_));
-  if (ssl == nullptr) return MakePlainTransport(fd);
+  CHECK(ssl != nullptr) << "out of memory";
   SSL_set_fd(ssl, fd);
   SSL_set_accept_state(ssl);
   return std::make_unique<TlsTransport>(ssl, fd);

@@ -21,7 +21,7 @@ class Transport {
   virtual ~Transport() = default;
   virtual ssize_t Read(char* data, size_t size) = 0;
   virtual ssize_t Write(const iovec* parts, int num_parts) = 0;
-  virtual void Shutdown() = 0;  // no more writes
+  virtual void Shutdown() = 0;  // no more writes; TLS announces the end
   // The descriptor, where it takes the bytes of Write as they are; otherwise -1.
   virtual int plain_fd() const { return -1; }
 };

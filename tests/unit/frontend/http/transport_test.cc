@@ -1,4 +1,6 @@
+#include <openssl/err.h>
 #include <openssl/ssl.h>
+#include <sys/mman.h>
 #include <sys/un.h>
 
 #include <cstdlib>
@@ -30,11 +32,31 @@ std::vector<Route> Routes() {
 // With the line end before it, since a header may end in a 0.
 constexpr std::string_view kLastChunk = "\r\n0\r\n\r\n";
 
+struct KeyPair {
+  std::string certificate, key;  // PEM files
+};
+
+KeyPair MakeKeyPair(const TempFolder& folder) {
+  const KeyPair pair = {folder.PathOf("cert.pem"), folder.PathOf("key.pem")};
+  const std::string command =
+      "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout " + pair.key +
+      " -out " + pair.certificate + " >/dev/null 2>&1";
+  REQUIRE(std::system(command.c_str()) == 0);
+  return pair;
+}
+
 // A blocking TLS client. It checks no certificates: the tests are about bytes.
 class TlsClient {
  public:
-  explicit TlsClient(int port)
-      : context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_)) {
+  // own: what it presents. session: of an earlier client, which it resumes.
+  explicit TlsClient(int port, const KeyPair* own = nullptr, SSL_SESSION* session = nullptr)
+      : context_(SSL_CTX_new(TLS_client_method())) {
+    if (own != nullptr) {
+      SSL_CTX_use_certificate_file(context_, own->certificate.c_str(), SSL_FILETYPE_PEM);
+      SSL_CTX_use_PrivateKey_file(context_, own->key.c_str(), SSL_FILETYPE_PEM);
+    }
+    ssl_ = SSL_new(context_);
+    if (session != nullptr) SSL_set_session(ssl_, session);
     fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
     const timeval limit{20, 0};
     ::setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
@@ -52,10 +74,28 @@ class TlsClient {
     ::close(fd_);
   }
   bool connected() const { return connected_; }
+  bool has_resumed() const { return SSL_session_reused(ssl_) == 1; }
+  SSL_SESSION* TakeSession() { return SSL_get1_session(ssl_); }
   void Send(std::string_view bytes) {
     SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size()));
   }
   void EndInput() { SSL_shutdown(ssl_); }
+  // Reads to the end. False: it came without an announcement, as if bytes had been cut off.
+  bool EndsInOrder() {
+    char bytes[16384];
+    int n;
+    while ((n = SSL_read(ssl_, bytes, sizeof bytes)) > 0) {
+    }
+    return SSL_get_error(ssl_, n) == SSL_ERROR_ZERO_RETURN;
+  }
+  // Why nothing can be read.
+  std::string ErrorOfRead() {
+    char byte;
+    ERR_clear_error();
+    SSL_read(ssl_, &byte, 1);
+    const char* const reason = ERR_reason_error_string(ERR_get_error());
+    return reason == nullptr ? "" : reason;
+  }
   // Until the text ends with `end`, or no more comes.
   std::string ReadUntil(std::string_view end) {
     std::string text;
@@ -75,19 +115,19 @@ class TlsClient {
   bool connected_ = false;
 };
 
+std::unique_ptr<TlsContext> MakeTlsContext() {
+  const TempFolder folder;
+  const KeyPair own = MakeKeyPair(folder);
+  auto tls = TlsContext::Load(
+      {.certificate = own.certificate, .key = own.key, .client_ca = "", .ciphers = ""});
+  REQUIRE(tls.ok());
+  return std::move(tls).value();
+}
+
 // A server with a certificate of its own.
 struct TlsServer {
   explicit TlsServer(std::vector<Route> routes, ServerOptions options = {}) {
-    const TempFolder folder;
-    const std::string key = folder.PathOf("key.pem"), certificate = folder.PathOf("cert.pem");
-    const std::string command =
-        "openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=localhost -days 2 -keyout " + key +
-        " -out " + certificate + " >/dev/null 2>&1";
-    REQUIRE(std::system(command.c_str()) == 0);
-    auto tls =
-        TlsContext::Load({.certificate = certificate, .key = key, .client_ca = "", .ciphers = ""});
-    REQUIRE(tls.ok());
-    options.tls = std::move(tls).value();
+    options.tls = MakeTlsContext();
     server = std::make_unique<TestServer>(std::move(routes), std::move(options));
     REQUIRE(server->status().ok());
   }
@@ -138,6 +178,84 @@ TEST_CASE("TLS: pipelined requests, requests in pieces, and a client that sends 
   client.EndInput();
   CHECK(client.ReadUntil(kLastChunk).ends_with(kLastChunk));
   CHECK(client.ReadUntil("no more").empty());  // closed
+}
+
+TEST_CASE("TLS: the end of a connection is announced, but not that of a response that was cut") {
+  Route cut;
+  cut.method = "GET";
+  cut.path = "/cut";
+  cut.handler = [](Exchange& exchange) -> Awaitable<void> {
+    exchange.StartEventStream().Send("data: 0\n\n");
+    co_return;
+  };
+  std::vector<Route> routes = Routes();
+  routes.push_back(cut);
+  ServerOptions options;
+  options.limits.keep_alive_s = 0.05;
+  TlsServer server(std::move(routes), std::move(options));
+  const auto ends_in_order = [&](const std::string& request) {
+    TlsClient client(server.port());
+    REQUIRE(client.connected());
+    client.Send(request);
+    return client.EndsInOrder();
+  };
+  CHECK(ends_in_order("GET /events HTTP/1.0\r\n\r\n"));
+  CHECK(ends_in_order("GET /events HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"));
+  CHECK(ends_in_order("GET /events HTTP/1.1\r\nHost: x\r\n\r\n"));  // idle for too long
+  CHECK_FALSE(ends_in_order("GET /cut HTTP/1.0\r\n\r\n"));
+}
+
+TEST_CASE("TLS: a client needs a certificate where one is asked for, and may resume its session") {
+  const TempFolder folder;
+  const KeyPair pair = MakeKeyPair(folder);
+  ServerOptions options;
+  options.tls = TlsContext::Load({pair.certificate, pair.key, pair.certificate, ""}).value();
+  TestServer server(Routes(), std::move(options));
+  const auto streams = [](TlsClient& client) {
+    client.Send("GET /events HTTP/1.1\r\nHost: x\r\n\r\n");
+    return client.ReadUntil(kLastChunk).ends_with(kLastChunk);
+  };
+  CHECK(TlsClient(server.port()).ErrorOfRead() == "tlsv13 alert certificate required");
+  TlsClient first(server.port(), &pair);
+  CHECK(streams(first));
+  SSL_SESSION* const session = first.TakeSession();
+  TlsClient second(server.port(), &pair, session);
+  CHECK(second.has_resumed());
+  CHECK(streams(second));
+  SSL_SESSION_free(session);
+}
+
+// Otherwise each record of a large response would cost a copy of all that is left of it.
+TEST_CASE("TLS: a write looks at no more bytes than a record has") {
+  int fds[2];
+  REQUIRE(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, fds) == 0);
+  const std::unique_ptr<TlsContext> context = MakeTlsContext();
+  const std::unique_ptr<Transport> transport = context->MakeTransport(fds[0]);
+  SSL_CTX* const client_context = SSL_CTX_new(TLS_client_method());
+  SSL* const client = SSL_new(client_context);
+  SSL_set_fd(client, fds[1]);
+  char byte;
+  for (int i = 0; i < 10 && SSL_connect(client) != 1; ++i) transport->Read(&byte, 1);
+  transport->Read(&byte, 1);
+
+  // The second half of the memory cannot be read.
+  constexpr size_t kHalf = 64 << 10;
+  auto* const memory = static_cast<char*>(
+      ::mmap(nullptr, 2 * kHalf, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  REQUIRE(memory != MAP_FAILED);
+  REQUIRE(::mprotect(memory + kHalf, kHalf, PROT_NONE) == 0);
+  constexpr ssize_t kRecord = 16 << 10;
+  const iovec whole = {memory, 2 * kHalf};
+  CHECK(transport->Write(&whole, 1) == kRecord);
+  const iovec parts[] = {{memory, 10}, {memory, kHalf}, {memory + kHalf, kHalf}};
+  CHECK(transport->Write(parts, 3) == kRecord);
+  CHECK(transport->Write(parts, 1) == 10);
+
+  ::munmap(memory, 2 * kHalf);
+  SSL_free(client);
+  SSL_CTX_free(client_context);
+  ::close(fds[0]);
+  ::close(fds[1]);
 }
 
 TEST_CASE("TLS: a reader too slow for its stream is cut, handshakes that never end are closed") {
