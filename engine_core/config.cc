@@ -378,7 +378,8 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   RETURN_IF_ERROR(CheckKeyIndex(config, model, setup));
   RETURN_IF_ERROR(CheckUneven(config, model, setup));
   SetScheduling(config, &setup);
-  ASSIGN_OR_RETURN(const StepTimeLimit step_time, ParseStepTimeLimit(config));
+  ASSIGN_OR_RETURN(StepTimeLimit step_time, ParseStepTimeLimit(given));
+  if (model.is_bidirectional) step_time = {};  // nobody decodes
   setup.engine.scheduler.step_time_limit = step_time;
   // No step has a budget of tokens that would bound it.
   setup.engine.scheduler.image_time_limit = step_time.is_on() ? step_time : kAutoStepTime;

@@ -515,6 +515,11 @@ TEST_CASE("engine config: the longest step is a time, a multiple of decode steps
   CHECK_THAT(SetupError({"model", "--max-step-ms", "5", "--no-enable-chunked-prefill"}),
              Contains("--max-step-ms"));
   CHECK(limit_of({"model", "--max-step-ms", "auto", "--no-enable-chunked-prefill"}).seconds == 0);
+  // Nobody decodes beside whole texts, which no flag has asked for.
+  ModelConfig embedder = SmallModel();
+  embedder.is_bidirectional = true;
+  CHECK_FALSE(Setup({"model", "--convert", "embed", "--max-step-ms", "5"}, embedder)
+                  .engine.scheduler.step_time_limit.is_on());
   // Slices of images always have one.
   const auto of_images = [](const std::vector<std::string>& flags) {
     return Setup(flags).engine.scheduler.image_time_limit;
