@@ -76,26 +76,29 @@ bool IsBaseLayer(std::string_view name) {
   return module == "embed_tokens" || module == "lm_head";
 }
 
-// One tensor of the file; its numbers are copied where they are not aligned.
+// One tensor of the file; its numbers are copied where they are not aligned or are float64.
 class FileTensor {
  public:
   static StatusOr<FileTensor> Open(const std::string& name, const SafetensorsEntry& entry,
                                    std::span<const std::byte> bytes) {
-    const std::optional<DType> dtype = NumberTypeOf(entry.dtype);
-    if (!dtype) {
+    if (!IsNumberType(entry.dtype)) {
       return InvalidArgumentError(name + " has dtype " + entry.dtype +
-                                  ", must be F32, F16 or BF16");
+                                  ", must be F64, F32, F16 or BF16");
     }
     if (entry.shape.size() != 2 || entry.shape[0] < 1 || entry.shape[1] < 1) {
       return InvalidArgumentError(name + " has shape " + ShapeText(entry.shape) +
                                   ", must be a matrix");
     }
     FileTensor tensor;
-    const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(*dtype) == 0;
-    if (!aligned) tensor.copy_.assign(bytes.begin(), bytes.end());
+    const std::optional<DType> dtype = NumberTypeOf(entry.dtype);  // nullopt: F64
+    if (!dtype) {
+      tensor.copy_ = FloatsOfDoubles(bytes);
+    } else if (reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(*dtype) != 0) {
+      tensor.copy_.assign(bytes.begin(), bytes.end());
+    }
     // Tensor views are also written through; this one is not.
-    void* data = const_cast<std::byte*>(aligned ? bytes.data() : tensor.copy_.data());
-    tensor.view_ = Tensor(data, *dtype, {entry.shape[0], entry.shape[1]});
+    void* data = const_cast<std::byte*>(tensor.copy_.empty() ? bytes.data() : tensor.copy_.data());
+    tensor.view_ = Tensor(data, dtype.value_or(DType::kF32), {entry.shape[0], entry.shape[1]});
     return tensor;
   }
   const Tensor& view() const { return view_; }
@@ -174,7 +177,7 @@ int64_t AdapterReader::max_adapter_bytes() const {
   return numbers * max_rank_ * SizeOf(backend_->activation_dtype());
 }
 
-// More than an adapter of the largest rank needs in float32, and copies of embedding and head.
+// More than an adapter of the largest rank needs in float64, and copies of embedding and head.
 int64_t AdapterReader::MaxFileBytes() const {
   int64_t numbers = 0;
   for (const auto& [name, module] : modules_) {
@@ -184,7 +187,7 @@ int64_t AdapterReader::MaxFileBytes() const {
     }
   }
   constexpr int64_t kHeader = 64 << 20;
-  return kHeader + numbers * static_cast<int64_t>(sizeof(float));
+  return kHeader + numbers * static_cast<int64_t>(sizeof(double));
 }
 
 StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_t number) const {

@@ -12,9 +12,9 @@ namespace {
 
 // REQUIRES: a tensor of one number.
 StatusOr<float> NumberOf(const std::string& name, const StoredTensor& stored) {
-  if (!NumberTypeOf(stored.dtype())) {
+  if (!IsNumberType(stored.dtype())) {
     return InvalidArgumentError(name + " has dtype " + stored.dtype() +
-                                ", must be F32, BF16 or F16");
+                                ", must be F64, F32, F16 or BF16");
   }
   return FloatsOf(stored)[0];
 }

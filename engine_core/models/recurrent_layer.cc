@@ -10,6 +10,7 @@
 
 #include "engine_core/models/load_packed.h"
 #include "engine_core/models/recurrent_share.h"
+#include "engine_core/weights/number_type.h"
 #include "kernels/elementary_functions.h"
 
 namespace tandem {
@@ -90,7 +91,7 @@ class LayerLoader {
   StatusOr<OwnedTensor> LoadSome(const char* name, int64_t size, const Runs& runs) const;
   StatusOr<OwnedTensor> LoadSome(const char* name, int64_t size, const Runs& runs,
                                  const ReadAll& read) const;
-  // The same, where a file may have it as float32 of another shape, such as [1, 1, n, 1].
+  // The same, where a file may have it in another shape, such as [1, 1, n, 1].
   StatusOr<OwnedTensor> LoadFlat(const char* name, int64_t size, const Runs& runs) const;
   // Convolutions stored as [channels, 1, kernel] side by side, as [kernel, own channels]. Scales
   // of what goes in are put into them.
@@ -175,11 +176,13 @@ StatusOr<OwnedTensor> LayerLoader::LoadSome(const char* name, int64_t size, cons
 StatusOr<OwnedTensor> LayerLoader::LoadFlat(const char* name, int64_t size,
                                             const Runs& runs) const {
   const StatusOr<StoredTensor> stored = context_.weights.GetStored(Name(name));
-  if (!stored.ok() || stored->dtype() != "F32" || stored->num_elements() != size) {
-    return LoadSome(name, size, runs);
+  if (!stored.ok() || stored->num_elements() != size) return LoadSome(name, size, runs);
+  if (!IsNumberType(stored->dtype())) {
+    return InvalidArgumentError(context_.weights.PlaceOf(Name(name)) + " has dtype " +
+                                stored->dtype() + ", must be F64, F32, F16 or BF16");
   }
   return LoadSome(name, size, runs, [&](const std::string&, std::span<float> out) -> Status {
-    std::memcpy(out.data(), stored->bytes().data(), out.size_bytes());
+    std::ranges::copy(FloatsOf(*stored), out.begin());
     return OkStatus();
   });
 }

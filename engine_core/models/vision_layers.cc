@@ -33,7 +33,7 @@ StatusOr<std::vector<float>> ReadNumbers(Weights* weights, const std::string& na
   }
   const std::string& type = stored->dtype();
   const bool is_flat = stored->shape() == std::vector<int64_t>{rows, columns};
-  if (!NumberTypeOf(type) || (stored->shape() != shape && !is_flat)) {
+  if (!IsNumberType(type) || (stored->shape() != shape && !is_flat)) {
     return InvalidArgumentError("tensor " + name + " of type " + type +
                                 " has another type or shape than the config needs");
   }

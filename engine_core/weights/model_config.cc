@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "common/log.h"
 #include "common/read_file.h"
 #include "engine_core/weights/family_keys.h"
 #include "engine_core/weights/gguf_config.h"
@@ -35,18 +36,26 @@ Status ReadDtype(const Json& json, DType* dtype) {
       return OkStatus();
     }
   }
-  return InvalidArgumentError("dtype " + name + " must be float32, float16 or bfloat16");
+  if (name == "float64") {  // its numbers are read as float32
+    *dtype = DType::kF32;
+    return OkStatus();
+  }
+  return InvalidArgumentError("dtype " + name + " must be float64, float32, float16 or bfloat16");
 }
 
-// One id or a list of ids; generation_config's wins over config's when it has any.
+// One id or a list of ids; generation_config's wins over config's when it has any. What a tokenizer
+// has and the model's matrices have no row for can end no output.
 Status ReadEosIds(const Json& json, int64_t vocab_size, std::vector<TokenId>* out) {
   const Json* value = Find(json, "eos_token_id");
   if (value == nullptr) return OkStatus();
   const Json list = value->is_array() ? *value : Json::array({*value});
   std::vector<TokenId> ids;
   for (const Json& id : list) {
-    if (!id.is_number_unsigned() || id.get<uint64_t>() >= static_cast<uint64_t>(vocab_size)) {
-      return BadValue("eos_token_id", *value, "ids below vocab_size");
+    if (!id.is_number_integer()) return BadValue("eos_token_id", *value, "a token id or a list");
+    if (id < 0 || id >= vocab_size) {
+      LOG_WARNING << "eos_token_id " << id.dump() << " is outside of the vocabulary of "
+                  << vocab_size << " tokens and ends no output";
+      continue;
     }
     ids.push_back(id.get<TokenId>());
   }

@@ -65,17 +65,22 @@ class SafetensorsFile {
       return InvalidArgumentError(place + " has shape " + ShapeText(entry.shape) +
                                   ", the config needs " + ShapeText(shape));
     }
-    const std::optional<DType> dtype = NumberTypeOf(entry.dtype);
-    if (!dtype) {
+    if (!IsNumberType(entry.dtype)) {
       return InvalidArgumentError(place + " has dtype " + entry.dtype +
-                                  ", must be F32, F16 or BF16");
+                                  ", must be F64, F32, F16 or BF16");
     }
+    const std::optional<DType> dtype = NumberTypeOf(entry.dtype);  // nullopt: F64
     const int64_t columns = shape.back();
     const int64_t rows = shape.size() == 1 ? 0 : shape[shape.size() - 2];
-    const auto num_bytes =
-        static_cast<size_t>(std::max<int64_t>(rows, 1) * columns * SizeOf(*dtype));
+    const int64_t number_bytes = dtype ? SizeOf(*dtype) : static_cast<int64_t>(sizeof(double));
+    const auto num_bytes = static_cast<size_t>(std::max<int64_t>(rows, 1) * columns * number_bytes);
     const auto bytes = header_.DataOf(entry, file_.bytes())
                            .subspan(static_cast<size_t>(index) * num_bytes, num_bytes);
+    if (!dtype) {
+      std::vector<std::byte> floats = FloatsOfDoubles(bytes);
+      ReleasePages(bytes);
+      return WeightTensor(View(nullptr, DType::kF32, rows, columns), std::move(floats));
+    }
     const bool aligned = reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(*dtype) == 0;
     if (aligned) return WeightTensor(View(bytes.data(), *dtype, rows, columns));
     return WeightTensor(View(nullptr, *dtype, rows, columns), {bytes.begin(), bytes.end()});
@@ -237,7 +242,7 @@ int64_t StoredTensor::num_elements() const {
   return std::accumulate(shape_.begin(), shape_.end(), int64_t{1}, std::multiplies<int64_t>());
 }
 
-bool IsFloat(std::string_view dtype) { return NumberTypeOf(dtype) || dtype == "F8_E4M3"; }
+bool IsFloat(std::string_view dtype) { return IsNumberType(dtype) || dtype == "F8_E4M3"; }
 
 std::vector<float> FloatsOf(const StoredTensor& tensor) {
   CHECK(IsFloat(tensor.dtype())) << tensor.dtype();
@@ -250,6 +255,9 @@ std::vector<float> FloatsOf(const StoredTensor& tensor) {
   };
   if (tensor.dtype() == "F32") {
     std::memcpy(numbers.data(), bytes, numbers.size() * sizeof(float));
+  } else if (tensor.dtype() == "F64") {
+    const std::vector<std::byte> floats = FloatsOfDoubles(tensor.bytes());
+    std::memcpy(numbers.data(), floats.data(), floats.size());
   } else if (tensor.dtype() == "F16") {
     for (size_t i = 0; i < numbers.size(); ++i) numbers[i] = HalfToFloat(half_at(i));
   } else if (tensor.dtype() == "BF16") {

@@ -1,6 +1,7 @@
 #include "frontend/processing/model_defaults.h"
 
 #include <nlohmann/json.hpp>
+#include <vector>
 
 #include "common/fields.h"
 #include "common/json_text.h"
@@ -35,15 +36,16 @@ Status ReadNumber(const Json& config, const char* key, Range range, std::optiona
   return OkStatus();
 }
 
+// Without those that no model has; the engine core warns of them.
 Status ReadEosIds(const Json& config, std::vector<TokenId>* out) {
   const auto it = config.find("eos_token_id");
   if (it == config.end() || it->is_null()) return OkStatus();
   const Json ids = it->is_array() ? *it : Json::array({*it});
   for (const Json& id : ids) {
-    if (!id.is_number_integer() || id < 0 || id > kMaxTokenId) {
+    if (!id.is_number_integer()) {
       return InvalidArgumentError("eos_token_id must be a token id or a list, got " + DumpJson(id));
     }
-    out->push_back(id.get<TokenId>());
+    if (id >= 0 && id <= kMaxTokenId) out->push_back(id.get<TokenId>());
   }
   return OkStatus();
 }
@@ -98,6 +100,9 @@ StatusOr<ModelDefaults> ParseModelDefaults(std::string_view config_json,
   std::optional<int64_t> vocab_size;
   RETURN_IF_ERROR(ReadNumber(model, "vocab_size", {1, kMaxTokenId}, &vocab_size));
   result.vocab_size = static_cast<TokenId>(vocab_size.value_or(0));
+  if (result.vocab_size > 0) {
+    std::erase_if(result.eos_ids, [&](TokenId id) { return id >= result.vocab_size; });
+  }
   return result;
 }
 

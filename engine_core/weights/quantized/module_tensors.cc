@@ -59,7 +59,8 @@ StatusOr<std::vector<float>> ModuleTensors::Floats(std::string_view suffix,
 StatusOr<std::vector<float>> ModuleTensors::FiniteFloats(std::string_view suffix,
                                                          const StoredTensor& tensor) const {
   if (!IsFloat(tensor.dtype())) {
-    return Error(suffix, "has dtype " + tensor.dtype() + ", must be F32, F16, BF16 or F8_E4M3");
+    return Error(suffix,
+                 "has dtype " + tensor.dtype() + ", must be F64, F32, F16, BF16 or F8_E4M3");
   }
   std::vector<float> numbers = FloatsOf(tensor);
   if (std::all_of(numbers.begin(), numbers.end(), [](float x) { return std::isfinite(x); })) {

@@ -156,6 +156,55 @@ TEST_CASE("models: Qwen3-VL-MoE's experts are those of Qwen3-MoE, stored the oth
   CHECK(LastLogits(config, **weights, ids) == expected);
 }
 
+// Made up weights but for decays, which are as Kimi Linear's checkpoints have them.
+class FourDimensionalDecays final : public Weights {
+ public:
+  FourDimensionalDecays(std::string dtype, int64_t element_bytes)
+      : made_(MakeDummyWeights(3)), dtype_(std::move(dtype)), element_bytes_(element_bytes) {}
+  StatusOr<WeightTensor> Get(std::string_view name, int64_t rows, int64_t columns) override {
+    if (name.ends_with(".A_log")) return InvalidArgumentError("has shape [1, 1, 4, 1]");
+    return made_->Get(name, rows, columns);
+  }
+  StatusOr<WeightTensor> GetFromStack(std::string_view name, int64_t index, int64_t count,
+                                      int64_t rows, int64_t columns) override {
+    return made_->GetFromStack(name, index, count, rows, columns);
+  }
+  StatusOr<StoredTensor> GetStored(std::string_view name) override {
+    if (!name.ends_with(".A_log")) return made_->GetStored(name);
+    std::vector<std::byte> zeros(static_cast<size_t>(4 * element_bytes_));
+    return StoredTensor(dtype_, {1, 1, 4, 1}, std::move(zeros));
+  }
+  bool Has(std::string_view name) const override { return made_->Has(name); }
+
+ private:
+  const std::unique_ptr<Weights> made_;
+  const std::string dtype_;
+  const int64_t element_bytes_;
+};
+
+TEST_CASE("models: decays of four dimensions are read in any type of numbers") {
+  const auto config = ParseModelConfig(
+      R"({"architectures": ["KimiLinearForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+          "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+          "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 8,
+          "mla_use_nope": true, "linear_attn_config": {"num_heads": 4, "head_dim": 8,
+          "kda_layers": [1], "full_attn_layers": [2], "short_conv_kernel_size": 4}})",
+      "");
+  INFO(config.status().ToString());
+  REQUIRE(config.ok());
+  const auto backend = MakeReferenceBackend();
+  const ModelLimits limits = {.max_tokens = 8, .max_logits_rows = 4, .max_positions = 64};
+  for (const auto& [dtype, bytes] :
+       {std::pair{"F32", 4}, {"F64", 8}, {"BF16", 2}, {"F16", 2}, {"I32", 4}}) {
+    CAPTURE(dtype);
+    FourDimensionalDecays weights(dtype, bytes);
+    const Status status = LoadModel({*config, limits, weights, *backend}).status();
+    INFO(status.ToString());
+    CHECK(status.ok() == (std::string_view(dtype) != "I32"));
+    if (!status.ok()) CHECK_THAT(status.message(), Contains("has dtype I32"));
+  }
+}
+
 TEST_CASE("models: dummy weights give any shape finite logits") {
   const std::string model = GENERATE("qwen3", "mixtral", "qwen3_moe");
   CAPTURE(model);

@@ -55,6 +55,9 @@ TEST_CASE("model config: both spellings of rope and dtype") {
   REQUIRE(v4.ok());
   CHECK(v4->rope.theta == 10000);
   CHECK(v4->dtype == DType::kF16);
+  Json wide = Minimal();
+  wide["dtype"] = "float64";
+  CHECK(Parse(wide)->dtype == DType::kF32);
   CHECK(v4->eos_token_ids == std::vector<TokenId>{2});
   Json config = Minimal();
   config["rope_parameters"] = {{"rope_theta", 20000.0}, {"rope_type", "default"}};
@@ -628,6 +631,15 @@ TEST_CASE("model config: eos ids of generation_config take precedence, one or se
   CHECK(Parse(json, R"({"temperature":1})")->eos_token_ids == std::vector<TokenId>{7});
 }
 
+TEST_CASE("model config: an eos id outside of the vocabulary is none") {
+  Json json = Minimal();
+  json["eos_token_id"] = {100, 7, -1};
+  CHECK(Parse(json)->eos_token_ids == std::vector<TokenId>{7});
+  CHECK(Parse(json, R"({"eos_token_id":151645})")->eos_token_ids == std::vector<TokenId>{7});
+  json["eos_token_id"] = 100;
+  CHECK(Parse(json)->eos_token_ids.empty());
+}
+
 TEST_CASE("model config: an error names the key, its value and what is allowed") {
   CHECK_THAT(Refusal("vocab_size", nullptr), Contains("vocab_size is missing"));
   CHECK_THAT(Refusal("vocab_size", 0), Contains("vocab_size is 0"));
@@ -639,7 +651,7 @@ TEST_CASE("model config: an error names the key, its value and what is allowed")
   CHECK_THAT(Refusal("rms_norm_eps", -1), Contains("rms_norm_eps"));
   CHECK_THAT(Refusal("tie_word_embeddings", "yes"), Contains("true or false"));
   CHECK_THAT(Refusal("torch_dtype", "int8"), Contains("int8") && Contains("bfloat16"));
-  CHECK_THAT(Refusal("eos_token_id", 100), Contains("below vocab_size"));
+  CHECK_THAT(Refusal("eos_token_id", "</s>"), Contains("eos_token_id") && Contains("</s>"));
   CHECK_THAT(Refusal("partial_rotary_factor", 1.5), Contains("partial_rotary_factor"));
   CHECK_THAT(Refusal("rope_scaling", {{"rope_type", "spiral"}, {"factor", 2}}),
              Contains("spiral") &&

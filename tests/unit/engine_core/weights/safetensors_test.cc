@@ -52,6 +52,25 @@ TEST_CASE("safetensors: a tensor is read with its shape and values") {
   CHECK(b->view().Data<float>()[0] == 5);
 }
 
+TEST_CASE("safetensors: float64 is read as float32") {
+  const TempFolder folder;
+  const double numbers[] = {1.5, -2, 0.1, 4};
+  std::string bytes(sizeof numbers, '\0');
+  std::memcpy(bytes.data(), numbers, sizeof numbers);
+  folder.Write("model.safetensors",
+               FileBytes(R"({"a":{"dtype":"F64","shape":[2,2,1],"data_offsets":[0,32]}})", bytes));
+  const auto weights = OpenSafetensors(folder.path());
+  REQUIRE(weights.ok());
+  const auto a = (*weights)->GetFromStack("a", 1, 2, 2, 1);
+  REQUIRE(a.ok());
+  CHECK(a->view().dtype == DType::kF32);
+  CHECK(a->view().Row<float>(0)[0] == 0.1f);
+  CHECK(a->view().Row<float>(1)[0] == 4);
+  const auto stored = (*weights)->GetStored("a");
+  REQUIRE(stored.ok());
+  CHECK(FloatsOf(*stored) == std::vector<float>{1.5f, -2, 0.1f, 4});
+}
+
 TEST_CASE("safetensors: a matrix of a stack is read, other shapes are refused") {
   const TempFolder folder;
   folder.Write("model.safetensors",

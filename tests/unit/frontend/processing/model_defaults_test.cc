@@ -49,6 +49,13 @@ TEST_CASE("ModelDefaults: --hf-overrides replaces keys of config.json, also nest
   CHECK(ParseModelDefaults("{}", "", "", "7").status().message().starts_with("--hf-overrides: "));
 }
 
+TEST_CASE("ModelDefaults: an end token outside of the vocabulary is none") {
+  const auto defaults =
+      ParseModelDefaults(R"({"vocab_size": 8})", R"({"eos_token_id": [-1, 8, 3]})", "");
+  REQUIRE(defaults.ok());
+  CHECK(defaults->eos_ids == std::vector<TokenId>{3});
+}
+
 TEST_CASE("ModelDefaults: an error about a malformed file or value names the file") {
   const auto message = [](std::string_view config, std::string_view generation,
                           std::string_view override_json) {
