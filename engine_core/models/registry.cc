@@ -53,7 +53,7 @@ constexpr std::string_view kGemmaOverrides =
 // Of Qwen3.5, whose experts' weights always sum to 1 and which has no other MLP beside them.
 constexpr std::string_view kQwen35Defaults =
     R"({"attn_output_gate": true, "full_attention_interval": 4, "partial_rotary_factor": 0.25,
-        "head_dim": 256, "rope_theta": 10000000, "num_experts": 256, "num_experts_per_tok": 8,
+        "head_dim": 256, "num_experts": 256, "num_experts_per_tok": 8,
         "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
         "intermediate_size": 512})";
 constexpr std::string_view kQwen35Overrides = R"({"norm_topk_prob": true})";
@@ -186,7 +186,7 @@ constexpr ArchitectureRow kArchitectures[] = {
       .spell = SpellFalconH1,
       .required = R"({"mamba_proj_bias": false, "projectors_bias": false, "attention_bias": false,
                       "mlp_bias": false, "mamba_use_mlp": true, "attn_layer_indices": null})",
-      .defaults = R"({"rms_norm_eps": 1e-5, "rope_theta": 100000, "mamba_n_heads": 128,
+      .defaults = R"({"rms_norm_eps": 1e-5, "mamba_n_heads": 128,
                       "mamba_d_head": "auto", "mamba_d_state": 256, "mamba_d_ssm": 1024,
                       "mamba_rms_norm": false, "mamba_norm_before_gate": true})"}},
     {"GemmaForCausalLM", LoadGemma, {.overrides = kGemmaOverrides}},
@@ -446,7 +446,7 @@ constexpr ArchitectureRow kArchitectures[] = {
      {.recurrent = RecurrentKind::kDelta,
       .mixtures = MixtureLayers::kByKeys,
       .defaults = R"({"attn_output_gate": true, "full_attention_interval": 4,
-                      "partial_rotary_factor": 0.25, "head_dim": 256, "rope_theta": 10000000,
+                      "partial_rotary_factor": 0.25, "head_dim": 256,
                       "num_experts": 512, "num_experts_per_tok": 10,
                       "moe_intermediate_size": 512, "shared_expert_intermediate_size": 512,
                       "intermediate_size": 5632, "norm_topk_prob": true})"}},

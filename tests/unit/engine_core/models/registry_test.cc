@@ -125,6 +125,9 @@ TEST_CASE("registry: keys that a file leaves out are those of HF's classes") {
   CHECK_FALSE(of("GraniteMoeHybridForCausalLM").tie_word_embeddings);
   CHECK(of("MiniMaxM2ForCausalLM").rope.theta == 5000000);
   CHECK(of("Olmo3ForCausalLM").rope.theta == 500000);
+  for (const char* name : {"FalconH1ForCausalLM", "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM"}) {
+    CHECK(of(name).rope.theta == 10000);
+  }
 
   // In transformers 5's spelling, and switched off.
   Json json = ConfigOf("GptOssForCausalLM");
