@@ -124,6 +124,7 @@ tandem_test(property_adapters LABEL property
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files)
 tandem_test(unit_engine_adapters LABEL unit
   SRCS unit/engine_core/adapters/adapter_config_test.cc unit/engine_core/adapters/adapter_reader_test.cc
+       unit/engine_core/adapters/module_pattern_test.cc
   DEPS engine_core/adapters tests/support/files)
 tandem_test(unit_speculation LABEL unit
   SRCS unit/engine_core/speculation/draft_policy_test.cc

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "common/json_text.h"
 #include "common/shorten.h"
@@ -18,6 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxPatterns = 1 << 16;
+constexpr size_t kMaxExpressions = 1000;  // each is tried for each module
 
 std::string Shown(const Json& value) {
   return Shorten(value.dump(-1, ' ', false, Json::error_handler_t::replace));
@@ -116,53 +116,35 @@ Status CheckAlpha(const std::string& key, const Json& value) {
   return Refused(key, value, "must be a finite float32 number");
 }
 
-// A pattern as the plain name that it stands for: dots may be escaped, and a circumflex at its
-// begin is kept (the name is the whole path). Nullopt: it is a real regular expression.
-std::optional<std::string> PlainName(const std::string& pattern) {
-  std::string name;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    const char c = pattern[i];
-    if (c == '\\' && i + 1 < pattern.size() && pattern[i + 1] == '.') continue;
-    const bool is_begin = c == '^' && i == 0;
-    if (!is_begin && std::string_view("\\^$*+?()[]{}|").find(c) != std::string_view::npos) {
-      return std::nullopt;
-    }
-    name += c;
-  }
-  return name;
-}
-
-bool Matches(std::string_view name, std::string_view module) {
-  if (name.starts_with('^')) return module == name.substr(1);
-  if (!module.ends_with(name)) return false;
-  const size_t before = module.size() - name.size();
-  return before == 0 || module[before - 1] == '.';
-}
-
 template <class T>
-T FirstMatch(const std::vector<std::pair<std::string, T>>& patterns, std::string_view module,
-             T otherwise) {
-  for (const auto& [name, value] : patterns) {
-    if (Matches(name, module)) return value;
+StatusOr<T> FirstMatch(const std::vector<std::pair<ModulePattern, T>>& patterns,
+                       std::string_view module, T otherwise) {
+  for (const auto& [pattern, value] : patterns) {
+    ASSIGN_OR_RETURN(const bool is_match, pattern.Matches(module));
+    if (is_match) return value;
   }
   return otherwise;
 }
 
 template <class T, class Check>
 Status ReadPatterns(const Json& json, const std::string& key, Check check,
-                    std::vector<std::pair<std::string, T>>* patterns) {
+                    std::vector<std::pair<ModulePattern, T>>* patterns) {
   const Json* value = FindKey(json, key);
   if (value == nullptr) return OkStatus();
   if (!value->is_object() || value->size() > kMaxPatterns) {
     return Refused(key, *value, "must be an object of names and numbers");
   }
-  for (const auto& [pattern, number] : value->items()) {
-    const std::optional<std::string> name = PlainName(pattern);
-    if (!name) {
-      return Refused(key, Json(pattern), "must be names of modules, not regular expressions");
+  size_t num_expressions = 0;
+  for (const auto& [text, number] : value->items()) {
+    RETURN_IF_ERROR(check(key + "." + text, number));
+    StatusOr<ModulePattern> pattern = ModulePattern::Parse(text);
+    if (!pattern.ok()) return pattern.status().WithContext(key);
+    num_expressions += pattern->is_expression() ? 1 : 0;
+    if (num_expressions > kMaxExpressions) {
+      return InvalidArgumentError(key + " has more than " + std::to_string(kMaxExpressions) +
+                                  " regular expressions");
     }
-    RETURN_IF_ERROR(check(key + "." + pattern, number));
-    patterns->emplace_back(*name, number.template get<T>());
+    patterns->emplace_back(*std::move(pattern), number.template get<T>());
   }
   return OkStatus();
 }
@@ -201,13 +183,14 @@ StatusOr<AdapterConfig> AdapterConfig::Parse(std::string_view text, int64_t max_
   return config;
 }
 
-int64_t AdapterConfig::RankOf(std::string_view module) const {
+StatusOr<int64_t> AdapterConfig::RankOf(std::string_view module) const {
   return FirstMatch(ranks_, module, rank_);
 }
 
-float AdapterConfig::ScaleOf(std::string_view module) const {
-  const double alpha = FirstMatch(alphas_, module, alpha_);
-  const auto rank = static_cast<double>(RankOf(module));
+StatusOr<float> AdapterConfig::ScaleOf(std::string_view module) const {
+  ASSIGN_OR_RETURN(const double alpha, FirstMatch(alphas_, module, alpha_));
+  ASSIGN_OR_RETURN(const int64_t whole_rank, RankOf(module));
+  const auto rank = static_cast<double>(whole_rank);
   return static_cast<float>(alpha / (has_root_scale_ ? std::sqrt(rank) : rank));
 }
 

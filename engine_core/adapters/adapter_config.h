@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "common/status.h"
+#include "engine_core/adapters/module_pattern.h"
 
 namespace tandem {
 
@@ -20,23 +21,23 @@ class AdapterConfig {
   // No rank may be above max_rank.
   static StatusOr<AdapterConfig> Parse(std::string_view json, int64_t max_rank);
 
-  // Of a module by its path, "model.layers.0.self_attn.q_proj": the first pattern that is the path,
-  // or its end after a dot, else the value of all others.
-  int64_t RankOf(std::string_view module) const;
+  // Of a module by its path, "model.layers.0.self_attn.q_proj": the value of the first pattern that
+  // matches, else that of all others. RESOURCE_EXHAUSTED: a pattern takes too long.
+  StatusOr<int64_t> RankOf(std::string_view module) const;
   // What B is multiplied with: alpha / rank, or alpha / sqrt(rank) (rsLoRA).
-  float ScaleOf(std::string_view module) const;
+  StatusOr<float> ScaleOf(std::string_view module) const;
   // Why the adapter may belong to other weights than the base model's own; empty: no reason.
   const std::string& warning() const { return warning_; }
 
  private:
   template <class T>
-  using Pattern = std::vector<std::pair<std::string, T>>;
+  using Patterns = std::vector<std::pair<ModulePattern, T>>;
 
   int64_t rank_ = 0;
   double alpha_ = 0;
   bool has_root_scale_ = false;
-  Pattern<int64_t> ranks_;
-  Pattern<double> alphas_;
+  Patterns<int64_t> ranks_;
+  Patterns<double> alphas_;
   std::string warning_;
 };
 

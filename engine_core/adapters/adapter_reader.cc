@@ -133,7 +133,7 @@ Status AdapterReader::Tensors::Check(const AdaptableModule& module,
                                             ? " is an embedding: it needs lora_embedding_A and _B"
                                             : " is no embedding: it needs lora_A and lora_B"));
   }
-  const int64_t rank = config.RankOf(path);
+  ASSIGN_OR_RETURN(const int64_t rank, config.RankOf(path));
   // [r, columns] and [rows, r]; the rows of an embedding are ids, and what it adds are columns.
   const int64_t k = is_embedding ? module.rows : module.columns;
   const int64_t n = is_embedding ? module.columns : module.rows;
@@ -228,7 +228,7 @@ StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_
   if (modules.empty()) return InvalidArgumentError(path + " has no tensors of an adapter");
   for (auto& [name, tensors] : modules) {
     RETURN_IF_ERROR(tensors.Check(modules_.find(name)->second, *config));
-    tensors.scale = config->ScaleOf(tensors.path);
+    ASSIGN_OR_RETURN(tensors.scale, config->ScaleOf(tensors.path));
   }
   ReadAdapter result;
   result.warning = config->warning();

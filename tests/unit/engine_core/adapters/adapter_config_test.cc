@@ -20,31 +20,31 @@ TEST_CASE("adapter config: ranks and scales, with patterns for some modules") {
          "alpha_pattern": {"v_proj": 40, "q_proj": 2})");
   INFO(config.status().ToString());
   REQUIRE(config.ok());
-  CHECK(config->RankOf("model.layers.0.self_attn.q_proj") == 4);
-  CHECK(config->RankOf("q_proj") == 4);
-  CHECK(config->RankOf("model.layers.0.self_attn.my_q_proj") == 8);  // ends with it, not at a dot
-  CHECK(config->RankOf("model.layers.1.mlp.down_proj") == 16);
-  CHECK(config->RankOf("model.layers.11.mlp.down_proj") == 8);
-  CHECK(config->RankOf("lm_head") == 2);
-  CHECK(config->RankOf("model.lm_head") == 8);
-  CHECK(config->RankOf("x.a.b") == 3);
-  CHECK(config->ScaleOf("o_proj") == 2);
-  CHECK(config->ScaleOf("v_proj") == 5);
-  CHECK(config->ScaleOf("q_proj") == 0.5);
+  CHECK(*config->RankOf("model.layers.0.self_attn.q_proj") == 4);
+  CHECK(*config->RankOf("q_proj") == 4);
+  CHECK(*config->RankOf("model.layers.0.self_attn.my_q_proj") == 8);  // ends with it, not at a dot
+  CHECK(*config->RankOf("model.layers.1.mlp.down_proj") == 16);
+  CHECK(*config->RankOf("model.layers.11.mlp.down_proj") == 8);
+  CHECK(*config->RankOf("lm_head") == 2);
+  CHECK(*config->RankOf("model.lm_head") == 8);
+  CHECK(*config->RankOf("x.a.b") == 3);
+  CHECK(*config->ScaleOf("o_proj") == 2);
+  CHECK(*config->ScaleOf("v_proj") == 5);
+  CHECK(*config->ScaleOf("q_proj") == 0.5);
 }
 
 TEST_CASE("adapter config: rsLoRA divides by the root of the module's own rank") {
   const auto config = Parse(R"("use_rslora": true, "rank_pattern": {"q_proj": 4})");
   REQUIRE(config.ok());
-  CHECK(config->ScaleOf("q_proj") == 8);
-  CHECK(config->ScaleOf("k_proj") == static_cast<float>(16 / std::sqrt(8.0)));
+  CHECK(*config->ScaleOf("q_proj") == 8);
+  CHECK(*config->ScaleOf("k_proj") == static_cast<float>(16 / std::sqrt(8.0)));
 }
 
 TEST_CASE("adapter config: the first pattern of the file counts") {
   const auto config = Parse(R"("rank_pattern": {"z.q_proj": 2, "q_proj": 4, "a.q_proj": 6})");
   REQUIRE(config.ok());
-  CHECK(config->RankOf("z.q_proj") == 2);
-  CHECK(config->RankOf("a.q_proj") == 4);
+  CHECK(*config->RankOf("z.q_proj") == 2);
+  CHECK(*config->RankOf("a.q_proj") == 4);
 }
 
 TEST_CASE("adapter config: keys that do not change a finished adapter are ignored") {
@@ -92,7 +92,8 @@ TEST_CASE("adapter config: what would change the result is refused by its key") 
            {R"("use_rslora": "yes")", "use_rslora"},
            {R"("rank_pattern": {"q_proj": 17})", "max_lora_rank 16"},
            {R"("rank_pattern": {"q_proj": 0})", "q_proj"},
-           {R"("rank_pattern": {"q_.*": 4})", "regular expressions"},
+           {R"("rank_pattern": {"q_proj(": 4})", "rank_pattern: regular expression"},
+           {R"("alpha_pattern": {"q_proj[": 4})", "alpha_pattern: regular expression"},
            {R"("rank_pattern": [4])", "rank_pattern"},
            {R"("alpha_pattern": {"q_proj": "x"})", "alpha_pattern.q_proj"},
        }) {
