@@ -152,17 +152,39 @@ Result SetWeightVersion(const wire::UtilityRequest& call, EngineCore* engine) {
   return Nil();
 }
 
-// ([name, id, path, ...]). The reply comes when the adapter has been read.
+// The first argument of a call: [name, id, path, ...]. The reader is at the next one.
+StatusOr<wire::LoraRequest> LoraOf(const wire::UtilityRequest& call, size_t num_arguments,
+                                   EngineCore* engine, wire::MsgpackReader* reader) {
+  if (call.args.is_nil() || reader->ArraySize() < num_arguments || !reader->ok()) {
+    return InvalidArgumentError(call.method + " needs a LoRARequest");
+  }
+  const wire::RawValue packed = {std::string(reader->Raw())};
+  ASSIGN_OR_RETURN(wire::LoraRequest lora, wire::UnpackLoraRequest(packed));
+  RETURN_IF_ERROR(engine->adapters().Check(lora));
+  return lora;
+}
+
+// The reply comes when the adapter has been read.
 Result AddLora(const wire::UtilityRequest& call, EngineCore* engine) {
   wire::MsgpackReader reader(call.args.packed);
-  if (call.args.is_nil() || reader.ArraySize() < 1 || !reader.ok()) {
-    return InvalidArgumentError("add_lora needs a LoRARequest");
-  }
-  const wire::RawValue packed = {std::string(reader.Raw())};
-  ASSIGN_OR_RETURN(const wire::LoraRequest lora, wire::UnpackLoraRequest(packed));
-  RETURN_IF_ERROR(engine->adapters().Check(lora));
+  ASSIGN_OR_RETURN(const wire::LoraRequest lora, LoraOf(call, 1, engine, &reader));
   if (!engine->adapters().Add(lora, {call.client_index, call.call_id})) return std::nullopt;
   return Bool(true);
+}
+
+Result StageLora(const wire::UtilityRequest& call, EngineCore* engine) {
+  wire::MsgpackReader reader(call.args.packed);
+  ASSIGN_OR_RETURN(const wire::LoraRequest lora, LoraOf(call, 1, engine, &reader));
+  engine->adapters().Stage(lora, {call.client_index, call.call_id});
+  return std::nullopt;
+}
+
+Result SettleLora(const wire::UtilityRequest& call, EngineCore* engine) {
+  wire::MsgpackReader reader(call.args.packed);
+  ASSIGN_OR_RETURN(const wire::LoraRequest lora, LoraOf(call, 2, engine, &reader));
+  const bool takes_place = reader.Bool();
+  if (!reader.ok()) return reader.status();
+  return Bool(engine->adapters().Settle(lora, takes_place, engine->scheduler().adapters()));
 }
 
 // (lora_int_id)
@@ -252,6 +274,8 @@ constexpr Method kMethods[] = {
     {"remove_lora", RemoveLora},
     {"pin_lora", PinLora},
     {"list_loras", ListLoras},
+    {wire::kStageLoraMethod, StageLora},
+    {wire::kSettleLoraMethod, SettleLora},
     {wire::kSetLogLevelMethod, SetLevelOfLog},
     {wire::kProcessMethod, DescribeProcess},
     {wire::kCacheFactsMethod, DescribeCache},

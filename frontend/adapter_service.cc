@@ -1,6 +1,7 @@
 #include "frontend/adapter_service.h"
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "common/log.h"
@@ -31,9 +32,8 @@ AdapterDirectory::Calls AdapterService::MakeCalls(int num_engines, const Success
                              UtilityCalls::Callback callback) {
     engines().CallUtility(engine, method, std::move(args), std::move(callback));
   };
-  calls.publish = [this](const ServedAdaptersPtr& adapters, const std::function<void()>& done) {
-    Publish(adapters, done);
-  };
+  calls.publish = [this](const ServedAdaptersPtr& adapters, const wire::LoraRequest* loaded,
+                         const std::function<void()>& done) { Publish(adapters, loaded, done); };
   calls.on_begun = [this](const Status& status) { OnBegun(status); };
   calls.is_handing_over = [succession] { return succession->is_handing_over(); };
   return calls;
@@ -56,16 +56,20 @@ void AdapterService::Begin(const FrontendConfig& config, std::string_view inheri
   engines().OnEngineReady([this](int engine) { directory_.OnEngineReady(engine); });
 }
 
-void AdapterService::Publish(const ServedAdaptersPtr& adapters,
+void AdapterService::Publish(const ServedAdaptersPtr& adapters, const wire::LoraRequest* loaded,
                              const std::function<void()>& done) const {
   const auto num_left = std::make_shared<size_t>(contexts_->size());
+  const std::optional<wire::LoraRequest> replaced =
+      loaded == nullptr ? std::nullopt : std::optional(*loaded);
   for (const auto& each : *contexts_) {
-    each->engine_client->RunOnShard([this, adapters, num_left, done, context = each.get()] {
-      context->adapters = adapters;
-      first_->Post([num_left, done] {
-        if (--*num_left == 0) done();
-      });
-    });
+    each->engine_client->RunOnShard(
+        [this, adapters, replaced, num_left, done, context = each.get()] {
+          if (replaced) context->engine_client->OnAdapterLoaded(replaced->name, replaced->path);
+          context->adapters = adapters;
+          first_->Post([num_left, done] {
+            if (--*num_left == 0) done();
+          });
+        });
   }
 }
 

@@ -41,7 +41,8 @@ class AdapterService {
  private:
   AdapterDirectory::Calls MakeCalls(int num_engines, const Succession* succession);
   EngineClient& engines() const { return *contexts_->front()->engine_client; }
-  void Publish(const ServedAdaptersPtr& adapters, const std::function<void()>& done) const;
+  void Publish(const ServedAdaptersPtr& adapters, const wire::LoraRequest* loaded,
+               const std::function<void()>& done) const;
   void OnBegun(const Status& status);
 
   Shard* const first_;

@@ -56,6 +56,11 @@ inline constexpr std::string_view kSetLogLevelMethod = "tandem_set_log_level";
 // Likewise: () -> [virtual bytes, resident bytes, CPU ms, start in Unix ms, open files] of the
 // process.
 inline constexpr std::string_view kProcessMethod = "tandem_process";
+// Likewise, so that all engines have other weights under a name, or none: (LoRARequest) -> true,
+// the adapter was read and is kept beside what requests get; (LoRARequest, bool) -> bool, it takes
+// the place of that or is dropped; false: nothing was kept.
+inline constexpr std::string_view kStageLoraMethod = "tandem_stage_lora";
+inline constexpr std::string_view kSettleLoraMethod = "tandem_settle_lora";
 // Likewise: () -> [name, value, name, value, ...], vLLM's facts about the KV cache as texts.
 inline constexpr std::string_view kCacheFactsMethod = "tandem_cache_facts";
 

@@ -53,8 +53,8 @@ AdapterCache::Entry& AdapterCache::Touch(const wire::LoraRequest& lora) {
   return entry;
 }
 
-AdapterCache::Pending& AdapterCache::NewLoad(Entry* entry, const wire::LoraRequest& lora) {
-  const AdapterId id = entry->pending = ++num_loads_;
+AdapterCache::Pending& AdapterCache::NewLoad(const wire::LoraRequest& lora) {
+  const AdapterId id = ++num_loads_;
   Pending& pending = pending_[id];
   pending.key = KeyOf(lora);
   pending.adapter.id = id;
@@ -72,7 +72,8 @@ AdapterCache::Place AdapterCache::Find(const wire::LoraRequest& lora) {
   } else if (entry.pending != 0) {
     place.adapter = pending_.at(entry.pending).adapter;
   } else {
-    place.adapter = NewLoad(&entry, lora).adapter;
+    place.adapter = NewLoad(lora).adapter;
+    entry.pending = place.adapter.id;
     queue_.push_back(place.adapter.id);
   }
   place.adapter.lora_int_id = entry.lora_int_id;
@@ -84,10 +85,32 @@ bool AdapterCache::Add(const wire::LoraRequest& lora, const Call& call) {
   if (entry.current.id != 0 && !lora.load_inplace) return true;
   // A load under way may have read the files before they changed.
   const bool joins = entry.pending != 0 && !lora.load_inplace;
-  Pending& pending = joins ? pending_.at(entry.pending) : NewLoad(&entry, lora);
+  Pending& pending = joins ? pending_.at(entry.pending) : NewLoad(lora);
+  entry.pending = pending.adapter.id;
   pending.calls.push_back(call);
   if (!pending.has_started) Start(&pending);
   return false;
+}
+
+void AdapterCache::Stage(const wire::LoraRequest& lora, const Call& call) {
+  Pending& pending = NewLoad(lora);
+  pending.is_staged = true;
+  pending.calls.push_back(call);
+  Touch(lora).staging = pending.adapter.id;
+  Start(&pending);
+}
+
+bool AdapterCache::Settle(const wire::LoraRequest& lora, bool takes_place,
+                          const AdapterSlots& users) {
+  const auto found = entries_.find(KeyOf(lora));
+  if (found == entries_.end()) return false;
+  Entry& entry = found->second;
+  const Adapter staged = std::exchange(entry.staged, {});
+  entry.staging = 0;
+  if (takes_place && entry.current.id < staged.id) entry.current = staged;
+  if (entry.is_empty()) entries_.erase(found);
+  EvictBeyondLimit(users);
+  return staged.id != 0;
 }
 
 void AdapterCache::Start(Pending* pending) {
@@ -128,7 +151,9 @@ std::vector<int64_t> AdapterCache::Ids() const {
   for (const auto& [key, entry] : entries_) {
     if (entry.current.id != 0) ids.push_back(entry.lora_int_id);
   }
+  // After a reload from another folder the one of the first stays while there is room.
   std::ranges::sort(ids);
+  ids.erase(std::ranges::unique(ids).begin(), ids.end());
   return ids;
 }
 
@@ -175,12 +200,19 @@ void AdapterCache::StartLoads(const AdapterSlots& users) {
   }
 }
 
+void AdapterCache::EvictBeyondLimit(const AdapterSlots& users) {
+  while (num_kept() > max_adapters_ && TryEvict(users)) {
+  }
+}
+
 // A load that leaves nothing.
 void AdapterCache::Forget(const Pending& pending) {
   const auto found = entries_.find(pending.key);
-  if (found == entries_.end() || found->second.pending != pending.adapter.id) return;
-  found->second.pending = 0;
-  if (found->second.current.id == 0) entries_.erase(found);
+  if (found == entries_.end()) return;
+  Entry& entry = found->second;
+  if (entry.pending == pending.adapter.id) entry.pending = 0;
+  if (entry.staging == pending.adapter.id) entry.staging = 0;
+  if (entry.is_empty()) entries_.erase(found);
 }
 
 AdapterCache::Ended AdapterCache::End(const AdapterLoaded& loaded, const AdapterSlots& users) {
@@ -203,11 +235,14 @@ AdapterCache::Ended AdapterCache::End(const AdapterLoaded& loaded, const Adapter
   if (entry != entries_.end()) {
     adapter.lora_int_id = entry->second.lora_int_id;
     if (entry->second.pending == adapter.id) entry->second.pending = 0;
-    if (entry->second.current.id < adapter.id) entry->second.current = adapter;
+    if (pending.is_staged) {
+      if (entry->second.staging == adapter.id) entry->second.staged = adapter;
+    } else if (entry->second.current.id < adapter.id) {
+      entry->second.current = adapter;
+    }
   }
   ended.adapter = std::move(adapter);
-  while (num_kept() > max_adapters_ && TryEvict(users)) {
-  }
+  EvictBeyondLimit(users);
   return ended;
 }
 
@@ -234,12 +269,15 @@ void AdapterCache::Save(ByteWriter* out) const {
     out->Fixed(entry.is_pinned);
     PackAdapter(entry.current, out);
     out->Signed(entry.pending);
+    PackAdapter(entry.staged, out);
+    out->Signed(entry.staging);
   }
   out->Varint(pending_.size());
   for (const auto& [id, pending] : pending_) {
     out->Bytes(pending.key);
     PackAdapter(pending.adapter, out);
     out->Fixed(pending.has_started);
+    out->Fixed(pending.is_staged);
     out->Varint(pending.requests.size());
     for (const Waiter& waiter : pending.requests) {
       out->Bytes(waiter.id);
@@ -272,12 +310,15 @@ Status AdapterCache::Load(ByteReader* in) {
     entry.is_pinned = flag();
     entry.current = UnpackAdapter(in);
     entry.pending = id();
+    entry.staged = UnpackAdapter(in);
+    entry.staging = id();
   }
   for (size_t left = in->Count(); left > 0; --left) {
     Pending pending;
     pending.key = Key(in->Bytes());
     pending.adapter = UnpackAdapter(in);
     pending.has_started = flag();
+    pending.is_staged = flag();
     for (size_t requests = in->Count(); requests > 0; --requests) {
       RequestId request(in->Bytes());
       pending.requests.push_back({std::move(request), in->Signed()});

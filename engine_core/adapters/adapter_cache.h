@@ -6,6 +6,8 @@
 // waits while requests have all of the others. Adapters that were loaded by a call count as well,
 // but never wait: without room they leave as soon as they have been checked.
 // An adapter that is loaded again in place gets another id. Requests that have the old one keep it.
+// With several engines that is done in two steps, so that all of them change or none: Stage reads
+// the files, Settle decides.
 // Thread: engine loop. Pure: what it decides depends on its calls alone, so a replay decides the
 // same. Owns: the weights, shared with the requests that have them.
 // Failure: of a load, is what its requests and calls get; the cache is as it was before.
@@ -56,12 +58,17 @@ class AdapterCache {
   // True: it is there. False: the call gets a reply when it has been loaded.
   bool Add(const wire::LoraRequest& lora, const Call& call);
 
+  // Reads the files and keeps the result beside what requests get. The call gets a reply.
+  void Stage(const wire::LoraRequest& lora, const Call& call);
+  // What was staged last takes the place of what requests get, or is dropped. False: nothing was.
+  bool Settle(const wire::LoraRequest& lora, bool takes_place, const AdapterSlots& users);
+
   // By the frontend's id. False: there is none.
   bool Remove(int64_t lora_int_id);
   // It stays until it is removed. NOT_FOUND; FAILED_PRECONDITION when no place would be left for
   // others.
   Status Pin(int64_t lora_int_id);
-  std::vector<int64_t> Ids() const;  // the frontend's, ascending
+  std::vector<int64_t> Ids() const;  // the frontend's, ascending, each once
 
   // What becomes of those that waited for a load.
   struct Ended {
@@ -85,20 +92,28 @@ class AdapterCache {
     bool is_pinned = false;
     Adapter current;        // id 0: not loaded
     AdapterId pending = 0;  // its newest load; 0: none
+    Adapter staged;         // id 0: none
+    AdapterId staging = 0;  // the newest load of Stage; 0: none
+
+    bool is_empty() const {
+      return current.id == 0 && pending == 0 && staged.id == 0 && staging == 0;
+    }
   };
   struct Pending {
     Key key;
     Adapter adapter;  // without weights and version
     bool has_started = false;
+    bool is_staged = false;
     std::vector<Waiter> requests;
     std::vector<Call> calls;
   };
 
   Entry& Touch(const wire::LoraRequest& lora);
-  Pending& NewLoad(Entry* entry, const wire::LoraRequest& lora);
+  Pending& NewLoad(const wire::LoraRequest& lora);
   void Start(Pending* pending);
   size_t num_kept() const;
   bool TryEvict(const AdapterSlots& users);
+  void EvictBeyondLimit(const AdapterSlots& users);
   void Forget(const Pending& pending);
   int64_t VersionOf(const Key& key, uint64_t digest);
 

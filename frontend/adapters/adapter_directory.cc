@@ -9,6 +9,7 @@
 #include "frontend/net/ask_shard.h"
 #include "frontend/openai/json.h"
 #include "proto_msgpack/codec.h"
+#include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
 namespace {
@@ -210,6 +211,20 @@ void AdapterDirectory::SendLoad(int engine, wire::LoraRequest lora, bool in_plac
   calls_.call_engine(engine, kLoad, wire::PackedArray({wire::Packed(lora)}), std::move(callback));
 }
 
+void AdapterDirectory::SendStage(int engine, const wire::LoraRequest& lora,
+                                 UtilityCalls::Callback callback) {
+  if (!calls_.is_ours(engine)) return SendLoad(engine, lora, /*in_place=*/true, callback);
+  calls_.call_engine(engine, wire::kStageLoraMethod, wire::PackedArray({wire::Packed(lora)}),
+                     std::move(callback));
+}
+
+void AdapterDirectory::SendSettle(int engine, const wire::LoraRequest& lora, bool takes_place,
+                                  UtilityCalls::Callback callback) {
+  calls_.call_engine(engine, wire::kSettleLoraMethod,
+                     wire::PackedArray({wire::Packed(lora), wire::PackedBool(takes_place)}),
+                     std::move(callback));
+}
+
 void AdapterDirectory::SendUnload(int engine, const wire::LoraRequest& lora,
                                   UtilityCalls::Callback callback) {
   calls_.call_engine(engine, kUnload, wire::PackedArray({wire::PackedInt(lora.id)}),
@@ -230,6 +245,8 @@ void AdapterDirectory::BeginLoad(const AdapterModule& module, bool in_place, con
   StatusOr<ServedAdapter> adapter =
       table_.PlanLoad(module, in_place, static_cast<int64_t>(clock_->Unix()));
   if (!adapter.ok()) return EndOperation(reply, adapter.status());
+  const bool replaces = served()->Find(module.name) != nullptr;
+  if (replaces && calls_.num_engines > 1) return BeginReplace(*adapter, reply);
   CallEngines(
       [this, lora = adapter->lora, in_place](int engine, UtilityCalls::Callback callback) {
         SendLoad(engine, lora, in_place, std::move(callback));
@@ -251,14 +268,79 @@ void AdapterDirectory::OnLoaded(const ServedAdapter& adapter, const Results& res
     if (!verdict.ok() && has_it && !is_there) {
       SendUnload(engine, adapter.lora, [](const auto&) {});
     }
-    // It has come meanwhile.
-    if (verdict.ok() && !has_it && calls_.check_engine(engine).ok())
-      SendAgain(engine, adapter.lora);
   }
   if (!verdict.ok()) return EndOperation(reply, verdict);
+  EndLoad(adapter, results, reply);
+}
+
+// results: of each engine, OK where it has the adapter.
+void AdapterDirectory::EndLoad(const ServedAdapter& adapter, const Results& results,
+                               const Reply& reply) {
+  for (int engine = 0; engine < calls_.num_engines; ++engine) {
+    // It has come meanwhile.
+    if (!results[static_cast<size_t>(engine)].ok() && calls_.check_engine(engine).ok()) {
+      SendAgain(engine, adapter.lora);
+    }
+  }
+  const bool is_there = served()->Find(adapter.lora.name) != nullptr;
   LogAdapter(LogLevel::kInfo, is_there ? "adapter loaded again" : "adapter loaded", adapter.lora);
   table_.Commit(adapter);
-  calls_.publish(served(), [this, reply] { EndOperation(reply, OkStatus()); });
+  calls_.publish(served(), &adapter.lora, [this, reply] { EndOperation(reply, OkStatus()); });
+}
+
+void AdapterDirectory::BeginReplace(const ServedAdapter& adapter, const Reply& reply) {
+  CallEngines(
+      [this, lora = adapter.lora](int engine, UtilityCalls::Callback callback) {
+        SendStage(engine, lora, std::move(callback));
+      },
+      [this, adapter, reply](const Results& results) { OnStaged(adapter, results, reply); });
+}
+
+void AdapterDirectory::OnStaged(const ServedAdapter& adapter, const Results& results,
+                                const Reply& reply) {
+  const Status verdict = Verdict(results);
+  if (!verdict.ok()) return OnNotStaged(adapter, results, verdict, reply);
+  CallEngines(
+      [this, lora = adapter.lora, results](int engine, const UtilityCalls::Callback& callback) {
+        const bool has_it = results[static_cast<size_t>(engine)].ok();
+        if (!has_it || !calls_.is_ours(engine)) return callback(wire::PackedBool(has_it));
+        SendSettle(engine, lora, /*takes_place=*/true, callback);
+      },
+      [this, adapter, results, reply](const Results& settled) {
+        for (size_t i = 0; i < settled.size(); ++i) {
+          // One that is gone reads the files when it is back.
+          if (settled[i].ok() || settled[i].code() == StatusCode::kUnavailable) continue;
+          LogAdapter(LogLevel::kError, "adapter not loaded", adapter.lora, static_cast<int>(i),
+                     settled[i]);
+        }
+        EndLoad(adapter, results, reply);
+      });
+}
+
+// What each engine has under the name stays, where all have it still.
+void AdapterDirectory::OnNotStaged(const ServedAdapter& adapter, const Results& results,
+                                   const Status& why, const Reply& reply) {
+  LogAdapter(LogLevel::kWarning, "adapter not loaded", adapter.lora, kAll, why);
+  bool one_has_it = false;
+  for (int engine = 0; engine < calls_.num_engines; ++engine) {
+    if (!calls_.check_engine(engine).ok()) continue;
+    if (calls_.is_ours(engine)) {
+      SendSettle(engine, adapter.lora, /*takes_place=*/false, [](const auto&) {});
+    } else {
+      one_has_it |= results[static_cast<size_t>(engine)].ok();
+    }
+  }
+  if (!one_has_it) return EndOperation(reply, why);
+  const StatusOr<ServedAdapter> removed = table_.Remove(adapter.lora.name);
+  const Status mixed(why.code(), why.message() +
+                                     "; other engines have it already, so the name is " +
+                                     "served no more until it is loaded again");
+  calls_.publish(served(), nullptr, [this, lora = adapter.lora, mixed, reply] {
+    for (int engine = 0; engine < calls_.num_engines; ++engine) {
+      if (calls_.check_engine(engine).ok()) SendUnload(engine, lora, [](const auto&) {});
+    }
+    EndOperation(reply, mixed);
+  });
 }
 
 Awaitable<Status> AdapterDirectory::Resolve(AdapterModule module) {
@@ -321,7 +403,7 @@ void AdapterDirectory::BeginUnload(const std::string& name, const Reply& reply) 
         },
         [this, lora, reply](const Results& results) { OnUnloaded(lora, results, reply); });
   };
-  calls_.publish(served(), unload);
+  calls_.publish(served(), nullptr, unload);
 }
 
 void AdapterDirectory::OnUnloaded(const wire::LoraRequest& lora, const Results& results,

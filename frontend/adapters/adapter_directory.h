@@ -4,6 +4,9 @@
 // list of those that requests may name. It belongs to one shard, the owner. Loads and unloads run
 // one at a time, in the order in which they were asked for; a name is served once the engines have
 // its weights and every shard knows it, and stops being served before the engines drop them.
+// A load in place changes all engines or none: with several of ours each reads the files first and
+// takes them on a second call. One of another program takes them at once; where others then refuse,
+// the name stops being served.
 // Engines load an adapter that they lack when a request names it, so what is sent to an engine that
 // comes later only saves that request the wait.
 // Thread: the owner's shard, unless noted. Borrows everything.
@@ -38,8 +41,11 @@ class AdapterDirectory {
     std::function<void(int engine, std::string_view method, wire::RawValue args,
                        UtilityCalls::Callback callback)>
         call_engine;
-    // Gives each shard the list; done runs on the owner's shard once all have it.
-    std::function<void(ServedAdaptersPtr adapters, std::function<void()> done)> publish;
+    // Gives each shard the list; done runs on the owner's shard once all have it. loaded: null, or
+    // what was read from its folder for it: requests that run have what was there before.
+    std::function<void(ServedAdaptersPtr adapters, const wire::LoraRequest* loaded,
+                       std::function<void()> done)>
+        publish;
     // Once: all engines have what Begin was given, or why one cannot have it.
     std::function<void(const Status& status)> on_begun;
     // Another frontend process is about to take over, or has.
@@ -86,6 +92,11 @@ class AdapterDirectory {
 
   void BeginLoad(const AdapterModule& module, bool in_place, const Reply& reply);
   void OnLoaded(const ServedAdapter& adapter, const Results& results, const Reply& reply);
+  void BeginReplace(const ServedAdapter& adapter, const Reply& reply);
+  void OnStaged(const ServedAdapter& adapter, const Results& results, const Reply& reply);
+  void OnNotStaged(const ServedAdapter& adapter, const Results& results, const Status& why,
+                   const Reply& reply);
+  void EndLoad(const ServedAdapter& adapter, const Results& results, const Reply& reply);
   void BeginResolve(const AdapterModule& module, Reply reply);
   void EndResolve(const std::string& name, const Status& status);
   void BeginUnload(const std::string& name, const Reply& reply);
@@ -94,6 +105,9 @@ class AdapterDirectory {
                    std::function<void(const Results&)> done);
   // Reads the files, also if an engine of ours has the adapter already.
   void SendLoad(int engine, wire::LoraRequest lora, bool in_place, UtilityCalls::Callback callback);
+  void SendStage(int engine, const wire::LoraRequest& lora, UtilityCalls::Callback callback);
+  void SendSettle(int engine, const wire::LoraRequest& lora, bool takes_place,
+                  UtilityCalls::Callback callback);
   void SendUnload(int engine, const wire::LoraRequest& lora, UtilityCalls::Callback callback);
   Status CheckServesAdapters(int engine) const;
 

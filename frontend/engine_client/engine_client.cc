@@ -112,6 +112,11 @@ size_t EngineClient::AbortNamed(const std::vector<std::string>& names) {
   return num_ended;
 }
 
+void EngineClient::OnAdapterLoaded(const std::string& name, const std::string& path) {
+  const Batch batch(this);
+  running_.OnAdapterLoaded(name, path);
+}
+
 Status EngineClient::health() const {
   const Status engines = health_.CheckServing();
   return engines.ok() ? held_ : engines;

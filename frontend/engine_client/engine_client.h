@@ -99,6 +99,9 @@ class EngineClient {
   // The operator's abort: each sink gets a last output with finish_reason abort. For what a name is
   // see RunningRequests. Returns how many ended.
   size_t AbortNamed(const std::vector<std::string>& names);
+  // The engines have read the adapter from its folder, perhaps other weights than before. A request
+  // with outputs of those before can go on with its engine alone.
+  void OnAdapterLoaded(const std::string& name, const std::string& path);
   // The server is not to serve yet: health() and Submit return `why` until it is released. Hold:
   // before the shard starts.
   void Hold(const Status& why) { held_ = why; }

@@ -15,6 +15,12 @@ int64_t MostTokens(const RunningRequest& running) {
          running.request.sampling_params.max_tokens;
 }
 
+Status LostItsAdapter() {
+  return UnavailableError(
+      "the request's LoRA adapter was loaded again meanwhile, and the engine that had the weights "
+      "before is gone; send the request again");
+}
+
 }  // namespace
 
 Resumption::Resumption(ResumeLimits limits, RunningRequests* running, EngineHealth* health,
@@ -41,7 +47,8 @@ int64_t Resumption::OnTakenOver(int engine_index, int64_t max_model_len, double 
   for (const RequestId& request_id :
        running_->RequestsOf(Predecessor(engine_index, running_->num_engines()))) {
     RunningRequest* const running = running_->Find(request_id);
-    if (!running->is_kept || MostTokens(*running) > max_model_len) continue;
+    const bool can_move = running->is_kept && !running->is_bound();
+    if (!can_move || MostTokens(*running) > max_model_len) continue;
     ++num_moved;
     running_->TakeBack(running);
     Wait({.request_id = request_id,
@@ -58,6 +65,7 @@ void Resumption::OnDeath(const RequestId& request_id, const Status& why, double 
   RunningRequest* const running = running_->Find(request_id);
   if (running == nullptr) return;  // another one's last call aborted it
   if (!running->is_kept) return Fail(request_id, ResumeOutcome::kNotKept, why);
+  if (running->is_bound()) return Fail(request_id, ResumeOutcome::kNotKept, LostItsAdapter());
   const EngineDeaths::Verdict verdict = running->deaths.OnDeath(limits_);
   switch (verdict) {
     case EngineDeaths::Verdict::kTooMany:
@@ -92,7 +100,7 @@ void Resumption::WaitForEngine(const RequestId& request_id, const Status& why, d
 
 void Resumption::TakeBack(const RequestId& request_id, const Status& why, double now) {
   RunningRequest* const running = running_->Find(request_id);
-  if (!running->is_kept) return;
+  if (!running->is_kept || running->is_bound()) return;
   running_->TakeBack(running);
   WaitForEngine(request_id, why, now);
 }
@@ -118,7 +126,7 @@ void Resumption::Fail(const RequestId& request_id, ResumeOutcome outcome, const 
 void Resumption::SendWaiting(double now) {
   EndPassedProbation(now);
   if (waiting_.empty()) return;
-  ForgetEnded();
+  FailBound();
   if (!probation_) BeginProbation(now);
   SendOthers();
 }
@@ -161,7 +169,7 @@ void Resumption::BeginProbation(double now) {
 }
 
 void Resumption::OnReserved(double now) {
-  ForgetEnded();
+  FailBound();
   if (!SendSuspect(probation_->engine_index, now)) EndProbation();
 }
 
@@ -252,6 +260,20 @@ void Resumption::ForgetEnded() {
     Report(each, ResumeOutcome::kAborted);
     return true;
   });
+}
+
+void Resumption::FailBound() {
+  ForgetEnded();
+  std::vector<RequestId> bound;
+  std::erase_if(waiting_, [&](const Waiting& each) {
+    if (!running_->Find(each.request_id)->is_bound()) return false;
+    bound.push_back(each.request_id);
+    return true;
+  });
+  for (const RequestId& request_id : bound) {
+    Fail(request_id, ResumeOutcome::kNotKept, LostItsAdapter());
+  }
+  if (!bound.empty()) ForgetEnded();  // what the sinks' last calls have aborted
 }
 
 void Resumption::Expire(double now) {

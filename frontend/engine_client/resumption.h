@@ -10,6 +10,9 @@
 // a time, each alone on an engine: the engine is reserved, and a request that has passed is taken
 // back when another suspect waits. Where other shards send to the same engines, a shard reserves
 // one in its turn, and their requests leave it (probation_turns.h).
+//
+// A request whose adapter was loaded again since it has outputs ends with its engine: the next one
+// would go on with other weights. Where its engine lives on it stays there.
 
 #include <functional>
 #include <optional>
@@ -95,6 +98,8 @@ class Resumption {
   void TakeBack(const RequestId& request_id, const Status& why, double now);
   // Drops entries whose requests have ended meanwhile.
   void ForgetEnded();
+  // Ends those that only the engine that they have lost could go on with.
+  void FailBound();
   void Report(const Waiting& waiting, ResumeOutcome outcome);
   void Fail(const RequestId& request_id, ResumeOutcome outcome, const Status& status);
 

@@ -7,6 +7,7 @@
 
 #include "common/check.h"
 #include "proto_msgpack/engine_end.h"
+#include "proto_msgpack/lora_request.h"
 
 namespace tandem {
 namespace {
@@ -219,7 +220,16 @@ void RunningRequests::TakeBack(RunningRequest* running) {
 void RunningRequests::JoinEngine(RunningRequest* running, int engine_index) {
   CHECK_EQ(running->engine_index, kNoEngine);
   running->engine_index = engine_index;
+  running->has_older_adapter = false;  // the engine takes what is there now
   ++num_per_engine_[static_cast<size_t>(engine_index)];
+}
+
+void RunningRequests::OnAdapterLoaded(const std::string& name, const std::string& path) {
+  for (auto& [request_id, running] : running_) {
+    if (running.request.lora_request.is_nil()) continue;
+    const StatusOr<wire::LoraRequest> lora = wire::UnpackLoraRequest(running.request.lora_request);
+    running.has_older_adapter |= lora.ok() && lora->name == name && lora->path == path;
+  }
 }
 
 // ---- Aborts ----

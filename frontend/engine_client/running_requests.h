@@ -47,7 +47,12 @@ struct RunningRequest {
   int num_resends = 0;
   bool is_kept = false;  // it can be sent again
   bool is_prefill = false;
+  bool has_older_adapter = false;  // its adapter has been loaded again since it joined its engine
   EngineDeaths deaths = {};
+
+  bool has_outputs() const { return request.own.num_prior_output_tokens > 0 || !emitted.empty(); }
+  // On another engine other weights would go on with its output.
+  bool is_bound() const { return has_older_adapter && has_outputs(); }
 };
 
 class RunningRequests {
@@ -89,6 +94,8 @@ class RunningRequests {
   void TakeBack(RunningRequest* running);
   // The caller has sent it to an engine. REQUIRES: it waits for one.
   void JoinEngine(RunningRequest* running, int engine_index);
+  // An adapter was loaded, perhaps again.
+  void OnAdapterLoaded(const std::string& name, const std::string& path);
   // Its sink's last call is OnError(status).
   void Fail(const RequestId& request_id, const Status& status);
 

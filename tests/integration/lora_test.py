@@ -2,6 +2,7 @@
 """LoRA adapters: loaded at start and while the server runs, chosen by `model`, replaced, unloaded, and kept through the
 death of an engine, a swap and a reload. The pair computes; the last class has a frontend over a mock engine."""
 import concurrent.futures
+import contextlib
 import json
 import os
 import pathlib
@@ -16,7 +17,7 @@ import unittest
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from api_test import Frontend  # skips without the clients
-from pair import LIMIT, MODEL, Pair, wait_for
+from pair import LIMIT, MODEL, Pair, free_port, wait_for
 from peft_adapter import write_adapter
 
 import openai
@@ -337,6 +338,48 @@ class Lives(unittest.TestCase):
                 wait_for(lambda: server.total("tandem:engine_restarts_total") == before + 1, "the engine is back")
             self.assertEqual(list(cards(server)), ["m", "a", "b"])
 
+    def events(self, server, model, at_20):
+        """All events of a long stream; at_20 is called after the 20th."""
+        connection = server.connect()
+        connection.request("POST", "/v1/completions", json.dumps({
+            "model": model, "prompt": PROMPT, "max_tokens": 1500, "temperature": 0, "ignore_eos": True, "stream": True}),
+            {"Content-Type": "application/json"})
+        events = []
+        for line in connection.getresponse():
+            if line.startswith(b"data: {"):
+                events.append(json.loads(line[6:]))
+                if len(events) == 20:
+                    at_20()
+        connection.close()
+        return events
+
+    def test_no_output_goes_on_with_other_weights(self):
+        a = self.folder("a", 1)
+        with Pair("--lora-modules", f"a={a}", *AT_RUN_TIME) as server:
+            text = lambda events: "".join(event["choices"][0]["text"] for event in events if "choices" in event)
+            whole = text(self.events(server, "a", lambda: None))
+
+            def replace():
+                write_adapter(a, 2)
+                self.assertEqual(load(server, "a", a, load_inplace=True)[0], 200)
+
+            def replace_and_swap():
+                replace()
+                self.assertEqual(server.command("swap").returncode, 0)
+
+            def replace_and_kill():
+                replace()
+                os.kill(server.pid_of("tandem-engine-core"), signal.SIGKILL)
+
+            self.assertEqual(text(self.events(server, "a", replace_and_swap)), whole)
+            write_adapter(a, 1)
+            self.assertEqual(load(server, "a", a, load_inplace=True)[0], 200)
+            events = self.events(server, "a", replace_and_kill)
+            self.assertIn("was loaded again meanwhile", events[-1]["error"]["message"])
+            self.assertTrue(whole.startswith(text(events)))
+            wait_for(lambda: server.get("/health")[0] == 200, "the engine is back")
+            self.assertNotEqual(text(self.events(server, "a", lambda: None)), whole)
+
     def test_adapters_survive_a_swap_and_a_reload(self):
         with Pair("--lora-modules", f"a={self.folder('a', 1)}", f"gone={self.folder('gone', 9)}", *AT_RUN_TIME,
                   "--api-server-count", "2") as server:
@@ -382,6 +425,44 @@ class Lives(unittest.TestCase):
             with self.subTest(reason), Pair(*flags, wait=False) as server:
                 self.assertEqual(server.process.wait(LIMIT), status, server.log)
                 self.assertIn(reason, server.log)
+
+
+class SeveralEngines(unittest.TestCase):
+    def test_a_load_in_place_changes_all_of_them_or_none(self):
+        folder = Folders(self)
+        roots = [folder.root / str(rank) for rank in (0, 1)]
+        for root in roots:
+            write_adapter(root / "a", 1)
+        path = "/proc/self/cwd/a"  # of each engine another folder
+        flags = (*AT_RUN_TIME, "--data-parallel-size", "2", "--data-parallel-size-local", "1", "--data-parallel-address",
+                 "127.0.0.1", "--data-parallel-rpc-port", str(free_port()), "--threads", "1")
+        with contextlib.ExitStack() as stack:
+            with contextlib.chdir(roots[0]):
+                server = stack.enter_context(Pair(*flags, wait=False))
+            with contextlib.chdir(roots[1]):
+                stack.enter_context(Pair(*flags, "--headless", "--data-parallel-start-rank", "1"))
+            server.wait_ready()
+
+            def texts():
+                bodies = [server.post("/v1/completions", {"model": "a", "prompt": PROMPT, "max_tokens": 24, "temperature": 0,
+                                                          "ignore_eos": True}, **{"X-data-parallel-rank": str(rank)})
+                          for rank in (0, 1)]
+                self.assertEqual([status for status, _ in bodies], [200, 200], bodies)
+                return [json.loads(body)["choices"][0]["text"] for _, body in bodies]
+
+            self.assertEqual(load(server, "a", path)[0], 200)
+            before = texts()
+            self.assertEqual(before[0], before[1])
+            write_adapter(roots[0] / "a", 2)
+            (roots[1] / "a" / "adapter_config.json").write_text("{}")
+            status, body = load(server, "a", path, load_inplace=True)
+            self.assertEqual(status, 400, body)
+            self.assertEqual(texts(), before)
+            write_adapter(roots[1] / "a", 2)
+            self.assertEqual(load(server, "a", path, load_inplace=True)[0], 200)
+            after = texts()
+            self.assertEqual(after[0], after[1])
+            self.assertNotEqual(after, before)
 
 
 class OverAMockEngine(unittest.TestCase):

@@ -11,6 +11,7 @@
 #include "engine_core/engine_core.h"
 #include "proto_msgpack/codec.h"
 #include "proto_msgpack/lora_request.h"
+#include "proto_msgpack/wire_endpoint.h"
 #include "tests/simulation/sim_executor.h"
 
 #include <catch2/catch.hpp>
@@ -75,6 +76,14 @@ class Engine {
   }
   void AddLora(uint64_t call_id, const wire::LoraRequest& lora) {
     Call(call_id, "add_lora", wire::Packed(lora));
+  }
+  void Stage(uint64_t call_id, const wire::LoraRequest& lora) {
+    Call(call_id, std::string(wire::kStageLoraMethod), wire::Packed(lora));
+  }
+  void Settle(uint64_t call_id, const wire::LoraRequest& lora, bool takes_place) {
+    core->Handle(wire::UtilityRequest{
+        1, call_id, std::string(wire::kSettleLoraMethod),
+        wire::PackedArray({wire::Packed(lora), wire::PackedBool(takes_place)})});
   }
   // Ends the load that was started first.
   void EndLoad(uint64_t digest, Status status = OkStatus()) {
@@ -334,6 +343,76 @@ TEST_CASE("adapters: a reload that fails leaves what was there") {
   CHECK(engine.replies[1].failure_message == "no");
 }
 
+TEST_CASE("adapters: what is staged serves nobody until it takes the place of what is there") {
+  Engine engine;
+  engine.AddLora(1, Lora("x", 1));
+  engine.EndLoad(1);
+  engine.Stage(2, Lora("x", 1));
+  engine.Step();
+  CHECK(engine.Started() == std::vector<std::string>{"x"});
+  engine.Add("during", "x", 1, /*max_tokens=*/30);
+  engine.EndLoad(2);
+  engine.Step();
+  REQUIRE(engine.replies.size() == 2);
+  CHECK_FALSE(engine.replies[1].failure_message.has_value());
+  engine.Add("staged", "x");
+  engine.Finish();
+  CHECK(engine.cached.at("staged") == 8);  // blocks of the weights that were there before
+  engine.Settle(3, Lora("x", 1), /*takes_place=*/true);
+  engine.Add("after", "x");
+  engine.Finish();
+  CHECK(engine.cached.at("after") == 0);
+  CHECK(engine.loads.started.empty());
+  REQUIRE(engine.replies.size() == 3);
+  CHECK(engine.replies[2].result == wire::PackedBool(true));
+  engine.Settle(4, Lora("x", 1), true);  // nothing is staged any more
+  engine.Finish();
+  CHECK(engine.replies[3].result == wire::PackedBool(false));
+}
+
+TEST_CASE("adapters: what is staged and dropped leaves what was there") {
+  Engine engine;
+  engine.AddLora(1, Lora("x", 1));
+  engine.EndLoad(1);
+  engine.Stage(2, Lora("x", 1));
+  engine.EndLoad(2);
+  engine.Settle(3, Lora("x", 1), /*takes_place=*/false);
+  engine.Add("a", "x");
+  engine.Add("b", "x");
+  engine.Finish();
+  CHECK(engine.finished == Ids{"a", "b"});
+  CHECK(engine.cached.at("b") > 0);
+  // Of another folder, and one that cannot be read.
+  wire::LoraRequest other = Lora("x", 1);
+  other.path = "/adapters/other";
+  engine.Stage(4, other);
+  engine.EndLoad(3);
+  engine.Settle(5, other, false);
+  engine.Stage(6, other);
+  engine.EndLoad(0, InvalidArgumentError("no"));
+  engine.Settle(7, other, false);
+  engine.Finish();
+  REQUIRE(engine.replies.size() == 7);
+  CHECK(engine.replies[5].failure_message == "no");
+  CHECK(engine.replies[6].result == wire::PackedBool(false));
+  CHECK(engine.core->adapters().Ids() == std::vector<int64_t>{1});
+}
+
+TEST_CASE("adapters: an id is listed once after a reload from another folder") {
+  Engine engine;
+  engine.AddLora(1, Lora("x", 1));
+  engine.EndLoad(1);
+  wire::LoraRequest other = Lora("x", 1, /*load_inplace=*/true);
+  other.path = "/adapters/other";
+  engine.AddLora(2, other);
+  engine.EndLoad(2);
+  engine.Finish();
+  CHECK(engine.core->adapters().Ids() == std::vector<int64_t>{1});
+  engine.Call(3, "remove_lora", wire::PackedInt(1));
+  engine.Finish();
+  CHECK(engine.core->adapters().Ids().empty());
+}
+
 TEST_CASE("adapters: refused where they are off, and in forms that are not supported") {
   Engine off(1, 1, /*is_on=*/false);
   off.Add("a", "x");
@@ -366,6 +445,7 @@ TEST_CASE("adapters: a checkpoint has the cache, what is being loaded and who wa
   engine.Finish();
   engine.Add("b", "y", 2);
   engine.AddLora(9, Lora("z", 3));
+  engine.Stage(10, Lora("x", 1));
   engine.Add("c", "x", 1, /*max_tokens=*/20);
   engine.Step();
   engine.Step();
@@ -393,8 +473,9 @@ TEST_CASE("adapters: a checkpoint has the cache, what is being loaded and who wa
   std::vector<ClientMessage> messages;
   restored.core->EndStep();
   restored.core->TakeMessages(&messages);
-  REQUIRE(messages.size() == 1);
+  REQUIRE(messages.size() == 2);
   CHECK(messages[0].outputs.utility_output->call_id == 9);
+  CHECK(messages[1].outputs.utility_output->call_id == 10);
   CHECK_FALSE(restored.core->scheduler().Find("b")->awaits_adapter);
   for (size_t size = 0; size < writer.size(); size += 7) {
     Engine broken(1, 2);

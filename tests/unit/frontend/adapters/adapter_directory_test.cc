@@ -92,6 +92,7 @@ class Bench {
   std::vector<Status> statuses;    // likewise
   std::vector<std::string> calls;  // "0 add_lora [[\"a\",1,\"/a\",…]]"
   std::vector<UtilityCalls::Callback> unanswered;
+  std::vector<std::string> read_folders;  // that the shards know of
   ServedAdaptersPtr published = std::make_shared<const ServedAdapters>();
   std::vector<Status> begun;
   bool hands_over = false;
@@ -122,8 +123,10 @@ class Bench {
       if (!reply) return unanswered.push_back(std::move(callback));
       callback(std::move(*reply));
     };
-    made.publish = [this](ServedAdaptersPtr adapters, const std::function<void()>& done) {
+    made.publish = [this](ServedAdaptersPtr adapters, const wire::LoraRequest* loaded,
+                          const std::function<void()>& done) {
       calls.emplace_back("publish");
+      if (loaded != nullptr) read_folders.push_back(loaded->path);
       published = std::move(adapters);
       owner_.Post(done);
     };
@@ -201,6 +204,59 @@ TEST_CASE("adapter directory: a load in place that fails leaves the adapter as i
   CHECK_FALSE(bench.Load("a", "/bad", /*in_place=*/true).ok());
   CHECK(bench.TakeCalls() == Texts{Add(0, "a", 1, "/bad", true)});
   bench.Run([&] { CHECK(bench.published->Find("a")->lora.path == "/a"); });
+}
+
+std::string Stage(int engine, const std::string& path) {
+  return std::to_string(engine) + " tandem_stage_lora " +
+         json::array({json::array({"a", 1, path, nullptr, false, false})}).dump();
+}
+
+std::string Settle(int engine, const std::string& path, bool takes_place) {
+  return std::to_string(engine) + " tandem_settle_lora " +
+         json::array({json::array({"a", 1, path, nullptr, false, false}), takes_place}).dump();
+}
+
+TEST_CASE("adapter directory: a load in place changes all engines of ours or none") {
+  Bench bench(2);
+  bench.are_ours = true;
+  bench.Start();
+  REQUIRE(bench.Load("a", "/a").ok());
+  CHECK(bench.Load("a", "/a", /*in_place=*/true).ok());
+  CHECK(bench.TakeCalls() == Texts{Add(0, "a", 1, "/a", true), Add(1, "a", 1, "/a", true),
+                                   "publish", Stage(0, "/a"), Stage(1, "/a"), Settle(0, "/a", true),
+                                   Settle(1, "/a", true), "publish"});
+  CHECK(bench.read_folders == Texts{"/a", "/a"});
+  bench.Run([&] {
+    bench.answer = [](int engine, std::string_view method) {
+      return engine == 1 && method == "tandem_stage_lora" ? Fails("too large") : Ok();
+    };
+  });
+  const Status refused = bench.Load("a", "/b", /*in_place=*/true);
+  CHECK(refused.message() == "Call to add_lora method failed: too large");
+  CHECK(bench.TakeCalls() ==
+        Texts{Stage(0, "/b"), Stage(1, "/b"), Settle(0, "/b", false), Settle(1, "/b", false)});
+  bench.Run([&] { CHECK(bench.published->Find("a")->lora.path == "/a"); });
+  // One that is not there does not count.
+  bench.Run([&] { bench.statuses[1] = UnavailableError("gone"); });
+  CHECK(bench.Load("a", "/b", /*in_place=*/true).ok());
+  CHECK(bench.TakeCalls() == Texts{Stage(0, "/b"), Settle(0, "/b", true), "publish"});
+}
+
+TEST_CASE("adapter directory: a name of which other programs' engines have two weights is gone") {
+  Bench bench(2);
+  bench.Start();
+  REQUIRE(bench.Load("a", "/a").ok());
+  bench.Run([&] {
+    bench.answer = [](int engine, std::string_view method) {
+      return engine == 1 && method == "add_lora" ? Fails("too large") : Ok();
+    };
+  });
+  (void)bench.TakeCalls();
+  const Status refused = bench.Load("a", "/a", /*in_place=*/true);
+  CHECK_THAT(refused.message(), Catch::Contains("too large") && Catch::Contains("served no more"));
+  CHECK(bench.TakeCalls() == Texts{Add(0, "a", 1, "/a", true), Add(1, "a", 1, "/a", true),
+                                   "publish", "0 remove_lora [1]", "1 remove_lora [1]"});
+  CHECK(bench.PublishedNames().empty());
 }
 
 TEST_CASE("adapter directory: engines without adapters refuse with the flag that turns them on") {

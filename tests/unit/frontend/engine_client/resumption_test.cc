@@ -8,6 +8,8 @@
 #include <string>
 #include <vector>
 
+#include "proto_msgpack/lora_request.h"
+
 #include <catch2/catch.hpp>
 
 namespace tandem {
@@ -360,6 +362,51 @@ TEST_CASE("resumption: sinks may abort others while their engine's death is hand
   CHECK_FALSE(setup.sinks["a"]->error.ok());
   CHECK(b.error.ok());
   CHECK(setup.running.size() == 0);
+}
+
+wire::RawValue Lora(const std::string& name, const std::string& path) {
+  return wire::Packed(wire::LoraRequest{.name = name, .id = 1, .path = path});
+}
+
+TEST_CASE("resumption: no output goes on with other weights of its adapter") {
+  Setup setup;
+  const Sink& begun = setup.Add("begun");
+  const Sink& not_begun = setup.Add("not begun");
+  const Sink& other = setup.Add("other");
+  const Sink& later = setup.Add("later");
+  for (const char* id : {"begun", "not begun", "later"}) {
+    setup.running.Find(id)->request.lora_request = Lora("x", "/x");
+  }
+  setup.running.Find("other")->request.lora_request = Lora("x", "/before");
+  setup.Step({"begun", "other"});
+  setup.running.OnAdapterLoaded("x", "/x");
+  setup.Step({"begun"});
+  CHECK(setup.TakeOver() == 3);  // where its engine lives it goes on there
+  CHECK(setup.TakeSent() == Sent{"not begun~1@0", "other~1@0", "later~1@0"});
+  setup.resumption.OnLost(Predecessor(0, 1), UnavailableError("gone"), setup.now);
+  CHECK(begun.error.message().find("loaded again") != std::string::npos);
+  CHECK(begun.error.code() == StatusCode::kUnavailable);
+  // These have the weights that are there now.
+  setup.Step({"not begun", "later", "other"});
+  setup.DieAndComeBack();
+  CHECK(setup.TakeSent() == Sent{"not begun~2@0", "other~2@0", "later~2@0"});
+  for (const Sink* each : {&not_begun, &other, &later}) CHECK(each->error.ok());
+  CHECK(setup.outcomes == Outcomes{{ResumeOutcome::kNotKept, 1}, {ResumeOutcome::kResumed, 3}});
+}
+
+TEST_CASE("resumption: a request that waits for an engine ends when its adapter is loaded again") {
+  Setup setup;
+  const Sink& a = setup.Add("a");
+  const Sink& b = setup.Add("b");
+  for (const char* id : {"a", "b"}) setup.running.Find(id)->request.lora_request = Lora("x", "/x");
+  setup.Step({"a"});
+  setup.Die();
+  setup.running.OnAdapterLoaded("x", "/x");
+  setup.resumption.SendWaiting(setup.now);
+  CHECK(a.error.message().find("loaded again") != std::string::npos);
+  CHECK(b.error.ok());
+  setup.Ready(0);
+  CHECK(setup.TakeSent() == Sent{"b~1@0"});
 }
 
 TEST_CASE("resumption: requests move to an engine that takes over, and nothing is counted") {
