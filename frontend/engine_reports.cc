@@ -1,5 +1,6 @@
 #include "frontend/engine_reports.h"
 
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -8,15 +9,18 @@
 #include "common/sd_notify.h"
 #include "common/strings.h"
 #include "frontend/engine_client/engine_client.h"
+#include "proto_msgpack/codec.h"
 #include "proto_msgpack/msgpack_reader.h"
 #include "proto_msgpack/offload_series.h"
 #include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
 
-EngineReports::EngineReports(Metrics* metrics, Shard* first_shard, double now)
+EngineReports::EngineReports(Metrics* metrics, Shard* first_shard, double now,
+                             std::function<bool()> is_handing_over)
     : metrics_(metrics),
       first_shard_(first_shard),
+      is_handing_over_(std::move(is_handing_over)),
       newest_(static_cast<size_t>(metrics->num_engines())),
       models_(newest_.size()),
       is_ready_(newest_.size()),
@@ -81,6 +85,7 @@ void EngineReports::RecordEngine(int engine_index, EngineClient& client) {
   } else if (!is_ready_[i]) {
     newest_[i].Begin();
     RecordFacts(engine_index, client);
+    SendToSleep(engine_index, client);
   }
   is_ready_[i] = status.ok();
   was_ready_[i] = was_ready_[i] || status.ok();
@@ -89,7 +94,28 @@ void EngineReports::RecordEngine(int engine_index, EngineClient& client) {
 void EngineReports::RecordTakeOver(EngineClient& client, int engine_index) {
   metrics_->engine(engine_index).engine_swaps.Increment();
   newest_[static_cast<size_t>(engine_index)].Begin();
+  metrics_->sleep_levels().OnTakeOver(engine_index);
   RecordFacts(engine_index, client);
+}
+
+void EngineReports::SendToSleep(int engine_index, EngineClient& client) {
+  const std::optional<int64_t> level = metrics_->sleep_levels().Wanted(engine_index);
+  if (!level || is_handing_over_()) return;
+  client.CallUtility(engine_index, "sleep",
+                     wire::PackedArray({wire::PackedInt(*level), wire::PackedString("keep")}),
+                     [metrics = metrics_, engine_index, level = *level](const auto& reply) {
+                       const StatusCode code = reply.status().code();
+                       if (code == StatusCode::kUnavailable) return;  // it died as well
+                       if (code != StatusCode::kOk) {
+                         LOG_WARNING << "engine " << engine_index
+                                     << " stays awake, unlike the one before it: "
+                                     << reply.status().message();
+                         return;
+                       }
+                       metrics->sleep_levels().OnReport(engine_index, level);
+                       LOG_INFO << "engine " << engine_index << " sleeps at level " << level
+                                << ", as the one before it did";
+                     });
 }
 
 namespace {
@@ -110,7 +136,7 @@ void AddFacts(const wire::RawValue& packed, MetricLabels* facts) {
 void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
   const wire::EngineCoreReadyResponse& info = client.engine_info(engine_index);
   EngineMetrics& metrics = metrics_->engine(engine_index);
-  metrics_->RecordSleepLevel(engine_index, std::nullopt);
+  metrics_->sleep_levels().OnReport(engine_index, std::nullopt);
   metrics.max_num_seqs.Set(info.max_num_seqs);
   metrics.max_num_batched_tokens.Set(info.max_num_batched_tokens);
   metrics_->SetMaxModelLen(info.max_model_len);
@@ -144,8 +170,8 @@ void EngineReports::RecordFacts(int engine_index, EngineClient& client) {
                        // It may sleep already where the frontend is the new one.
                        const auto level = facts.extract("tandem_sleep_level");
                        if (!level.empty()) {
-                         metrics->RecordSleepLevel(engine_index,
-                                                   ParseNumber<int64_t>(level.mapped()));
+                         metrics->sleep_levels().OnReport(engine_index,
+                                                          ParseNumber<int64_t>(level.mapped()));
                        }
                        metrics->SetCacheConfig(engine_index, facts);
                      });

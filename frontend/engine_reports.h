@@ -3,7 +3,9 @@
 // What the engines report, as metrics, as the statistics line of the log and as systemd's status.
 // Thread: the shard noted at each function. Borrows the metrics.
 
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "common/status.h"
@@ -21,8 +23,10 @@ class EngineClient;
 
 class EngineReports {
  public:
-  // now: monotonic, where the first interval of the statistics line begins.
-  EngineReports(Metrics* metrics, Shard* first_shard, double now);
+  // now: monotonic, where the first interval of the statistics line begins. is_handing_over: to
+  // another frontend process, which gives orders to engines from then on.
+  EngineReports(Metrics* metrics, Shard* first_shard, double now,
+                std::function<bool()> is_handing_over);
   EngineReports(const EngineReports&) = delete;
 
   // An engine's stats of one step, which ended at engine_time. step_tokens: of the shard that
@@ -43,9 +47,12 @@ class EngineReports {
   // What the engine reported as it became ready, and what it replies when it is asked for more.
   void RecordFacts(int engine_index, EngineClient& client);
   void CompareModels(int engine_index, std::string fingerprint);
+  // An engine that comes after a death sleeps as the one before it did.
+  void SendToSleep(int engine_index, EngineClient& client);
 
   Metrics* const metrics_;
   Shard* const first_shard_;
+  const std::function<bool()> is_handing_over_;
   std::vector<std::unique_ptr<StatsLog>> logs_;  // one per engine
   // First shard.
   std::vector<NewestState> newest_;      // each engine

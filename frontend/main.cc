@@ -284,7 +284,8 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   const auto shards = MakeShards(static_cast<int>(config.api_server_count));
   const std::string inherited_adapters = claim ? std::move(claim->estate().adapters) : "";
   Succession succession(std::move(claim));
-  EngineReports reports(&metrics, shards.front().get(), clock.Monotonic());
+  EngineReports reports(&metrics, shards.front().get(), clock.Monotonic(),
+                        [&succession] { return succession.is_handing_over(); });
   TextPool text_pool(NumTextThreads(config), [&metrics](double waited_s) {
     metrics.frontend().text_pool_wait_seconds.Increment(waited_s);
   });

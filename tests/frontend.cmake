@@ -55,6 +55,7 @@ tandem_test(golden_lb_choices LABEL golden SRCS golden/lb_choices_test.cc
 tandem_test(unit_metrics LABEL unit SRCS
   unit/frontend/metrics/adapter_info_test.cc unit/frontend/metrics/counts_test.cc
   unit/frontend/metrics/metrics_test.cc unit/frontend/metrics/newest_state_test.cc
+  unit/frontend/metrics/sleep_levels_test.cc
   unit/frontend/metrics/timelines_test.cc
   DEPS frontend/metrics tests/support/files)
 target_include_directories(unit_metrics PRIVATE unit/frontend/metrics)

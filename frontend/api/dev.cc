@@ -220,7 +220,7 @@ Awaitable<void> HandleSleep(Exchange& exchange, ApiContext* context) {
   const SleepTimer timed(context, SleepCall::kSleep);
   const auto results = co_await CallEngines(exchange, context, "sleep", std::move(*args));
   if (!results.ok()) co_return RespondWithFailure(exchange, results.status());
-  context->metrics->RecordSleepLevel(level);
+  context->metrics->sleep_levels().OnSleep(level);
   RespondJson(exchange, {{"status", "sleeping"}, {"level", level}});
 }
 
@@ -233,11 +233,12 @@ Awaitable<void> HandleWakeUp(Exchange& exchange, ApiContext* context) {
   }
   const wire::RawValue packed = tags.empty() ? wire::RawValue() : wire::PackedStrings(tags);
   const SleepTimer timed(context, SleepCall::kWake);
+  if (tags.empty()) context->metrics->sleep_levels().OnWakeCall();
   Results args = {packed};
   const auto results = co_await CallEngines(exchange, context, "wake_up", std::move(args));
   if (!results.ok()) co_return RespondWithFailure(exchange, results.status());
   const bool awake = AllTrue(*results);
-  if (awake) context->metrics->RecordSleepLevel(std::nullopt);
+  if (awake) context->metrics->sleep_levels().OnAwake();
   RespondJson(exchange, {{"status", awake ? "awake" : "sleeping"},
                          {"tags", tags.empty() ? Json(nullptr) : Json(tags)}});
 }

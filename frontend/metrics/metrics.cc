@@ -142,6 +142,9 @@ Metrics::Metrics(MetricsOptions options)
       residency_.push_back(std::make_unique<KvResidencyMetrics>(scope, options_.buckets));
     }
   }
+  std::vector<EngineMetrics*> engines;
+  for (const auto& engine : engines_) engines.push_back(engine.get());
+  sleep_levels_ = std::make_unique<SleepLevels>(engines);
   frontend_ = std::make_unique<FrontendMetrics>(
       MetricScope{registry_.get(), {{"model_name", options_.model_name}}});
   const MetricScope without_labels{registry_.get(), {}};
@@ -429,30 +432,6 @@ void Metrics::RecordEvictions(int engine_index,
     metrics.kv_block_idle_before_evict.Observe(eviction.idle_seconds);
     for (const double gap : eviction.reuse_gaps_seconds) metrics.kv_block_reuse_gap.Observe(gap);
   }
-}
-
-namespace {
-
-// An engine that sleeps has the deepest of its levels until it wakes up.
-void SetSleepLevel(EngineMetrics* engine, std::optional<int64_t> level) {
-  const auto is_in = [engine](SleepState state) {
-    return engine->engine_sleep_state[state].Value() > 0;
-  };
-  if (level && is_in(SleepState::kDiscardAll)) level = std::max<int64_t>(*level, 2);
-  if (level && is_in(SleepState::kWeightsOffloaded)) level = std::max<int64_t>(*level, 1);
-  engine->engine_sleep_state[SleepState::kAwake].Set(level ? 0 : 1);
-  engine->engine_sleep_state[SleepState::kWeightsOffloaded].Set(level == 1 ? 1 : 0);
-  engine->engine_sleep_state[SleepState::kDiscardAll].Set(level == 2 ? 1 : 0);
-}
-
-}  // namespace
-
-void Metrics::RecordSleepLevel(std::optional<int64_t> level) {
-  for (const auto& engine : engines_) SetSleepLevel(engine.get(), level);
-}
-
-void Metrics::RecordSleepLevel(int engine_index, std::optional<int64_t> level) {
-  SetSleepLevel(&engine(engine_index), level);
 }
 
 DevMetrics& Metrics::dev() {

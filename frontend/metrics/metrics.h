@@ -24,6 +24,7 @@
 #include "frontend/metrics/hit_rate_window.h"
 #include "frontend/metrics/instruments.h"
 #include "frontend/metrics/offload_metrics.h"
+#include "frontend/metrics/sleep_levels.h"
 #include "frontend/tracing/span_outcome.h"
 #include "proto_msgpack/schema.h"
 
@@ -73,9 +74,7 @@ using ParserInvocations = LabelledSet<Counter, ParserOutcome, 2>;
 // Series of one engine; labels engine and model_name.
 // clang-format off
 struct EngineMetrics {
-  EngineMetrics(const MetricScope& scope, const BucketFamilies& buckets) : in(scope), buckets_(buckets) {
-    engine_sleep_state[SleepState::kAwake].Set(1);
-  }
+  EngineMetrics(const MetricScope& scope, const BucketFamilies& buckets) : in(scope), buckets_(buckets) {}
   // Histograms with a bound for every length; a scrape shows bounds up to the model's.
   std::array<const Histogram*, 5> token_histograms() const {
     return {&request_prompt_tokens, &request_generation_tokens, &request_max_num_generation_tokens,
@@ -265,10 +264,7 @@ class Metrics {
   // What an engine's process reports of itself. One call at a time.
   void RecordProcess(int engine_index, const ProcessStats& stats,
                      const std::map<std::string, double>& startup_s = {});  // by phase
-  // The state that the engines were last put into: awake (nullopt), or asleep at a level. Level 0
-  // is a pause, in which none of the states is 1, unless memory was given back before.
-  void RecordSleepLevel(std::optional<int64_t> level);
-  void RecordSleepLevel(int engine_index, std::optional<int64_t> level);
+  SleepLevels& sleep_levels() { return *sleep_levels_; }
   // vllm:cache_config_info, once the engine has reported it: a constant 1 with the facts as labels.
   // A restarted engine's facts replace the earlier ones. First shard.
   void SetCacheConfig(int engine_index, const MetricLabels& labels);
@@ -287,6 +283,7 @@ class Metrics {
   std::atomic<int64_t> max_model_len_;
   std::unique_ptr<prometheus::Registry> registry_;
   std::vector<std::unique_ptr<EngineMetrics>> engines_;
+  std::unique_ptr<SleepLevels> sleep_levels_;
   std::vector<std::unique_ptr<KvResidencyMetrics>> residency_;  // of each engine, or empty
   std::unique_ptr<FrontendMetrics> frontend_;
   std::unique_ptr<DevMetrics> dev_;  // or null

@@ -203,18 +203,34 @@ class Folders(unittest.TestCase):
         server.call("/wake_up")
         self.assertEqual(server.answer(), expected)
 
-    def test_an_engine_that_is_killed_while_it_sleeps_is_replaced_by_one_that_is_awake(self):
+    def test_an_engine_that_is_killed_while_it_sleeps_is_replaced_by_one_that_sleeps(self):
         server = self.server
         whole = text_of(server, STREAM)
-        server.call("/sleep?level=1&mode=keep")
-        texts = []
-        stream = threading.Thread(target=lambda: texts.append(text_of(server, STREAM)))
-        stream.start()
-        wait_for(lambda: server.total("vllm:num_requests_waiting") == 1, "the stream waits")
+        for level, state in ((1, "weights_offloaded"), (2, "discard_all")):
+            server.call(f"/sleep?level={level}&mode=keep")
+            texts = []
+            stream = threading.Thread(target=lambda: texts.append(text_of(server, STREAM)))
+            stream.start()
+            wait_for(lambda: server.total("vllm:num_requests_waiting") == 1, "the stream waits")
+            os.kill(server.pid_of("tandem-engine-core"), signal.SIGKILL)
+            server.wait_for_log(f"sleeps at level {level}, as the one before it did")
+            self.assertEqual(server.state(), state)
+            self.assertTrue(server.is_sleeping())
+            self.assertEqual(server.call("/wake_up")["status"], "awake")
+            stream.join()
+            self.assertEqual(texts, [whole])
+            self.assertEqual(server.state(), "awake")
+
+    def test_one_that_is_killed_after_a_wake_up_that_failed_is_replaced_by_one_that_is_awake(self):
+        server, file = self.server, next(self.folder.glob("*.safetensors"))
+        server.call("/sleep?level=2")
+        kept = file.rename(file.with_suffix(".kept"))
+        server.call("/wake_up", status=500)
+        self.assertEqual(server.state(), "discard_all")
+        kept.rename(file)
         os.kill(server.pid_of("tandem-engine-core"), signal.SIGKILL)
-        stream.join()
-        self.assertEqual(texts, [whole])
-        wait_for(lambda: server.state() == "awake", "the next engine has reported that it is awake")
+        wait_for(lambda: server.total("tandem:engine_restarts_total") == 1, "the engine is back")
+        wait_for(lambda: server.state() == "awake", "it has reported that it is awake")
         self.assertFalse(server.is_sleeping())
 
 
