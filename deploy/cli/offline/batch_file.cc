@@ -132,7 +132,7 @@ void RefuseLargeBodies(int64_t max_bytes, std::vector<BatchRequest>* requests) {
   }
 }
 
-std::string BatchOutputLine(const BatchRequest& request, const BatchReply& reply) {
+BatchLine BatchOutputLine(const BatchRequest& request, const BatchReply& reply) {
   Json body = Json::parse(reply.body, nullptr, /*allow_exceptions=*/false);
   Json error;
   const std::string refusal = RefusalOf(request, reply, body);
@@ -142,7 +142,8 @@ std::string BatchOutputLine(const BatchRequest& request, const BatchReply& reply
   } else if (status_code != kOk || body.is_discarded()) {
     error = ErrorOf(reply, std::move(body));
   }
-  if (!error.is_null()) body = nullptr;
+  const bool is_error = !error.is_null();
+  if (is_error) body = nullptr;
   const Json line = {{"id", "vllm-" + RandomHex(32)},
                      {"custom_id", request.custom_id},
                      {"response",
@@ -150,7 +151,7 @@ std::string BatchOutputLine(const BatchRequest& request, const BatchReply& reply
                        {"request_id", "vllm-batch-" + RandomHex(32)},
                        {"body", std::move(body)}}},
                      {"error", std::move(error)}};
-  return Dump(line) + "\n";
+  return {Dump(line) + "\n", is_error};
 }
 
 StatusOr<BatchOutputState> ReadBatchOutput(std::string_view text) {

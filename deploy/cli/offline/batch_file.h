@@ -35,7 +35,11 @@ struct BatchReply {
 };
 
 // The request's line of the output, with its line end. Its two other ids are random.
-std::string BatchOutputLine(const BatchRequest& request, const BatchReply& reply);
+struct BatchLine {
+  std::string text;
+  bool is_error = false;
+};
+BatchLine BatchOutputLine(const BatchRequest& request, const BatchReply& reply);
 
 // Which custom_ids an output file already has, and where its last whole line ends: what follows was
 // cut off when an earlier run ended. A whole line without a custom_id fails: it is another file.

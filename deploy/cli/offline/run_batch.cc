@@ -22,7 +22,6 @@ namespace tandem {
 namespace {
 
 constexpr std::string_view kCommand = "run-batch";
-constexpr int kHttpOk = 200;
 constexpr int64_t kMaxFileBytes = int64_t{16} << 30;
 // Results wait for those before them; at most this many times max-inflight.
 constexpr size_t kMaxAhead = 16;
@@ -111,8 +110,9 @@ class OrderedResults {
 
   Status Add(size_t index, const BatchReply& reply) {
     const BatchRequest& request = requests_[index];
-    if (!request.refusal.empty() || reply.status_code != kHttpOk) ++counts_.num_failed;
-    waiting_.emplace(index, BatchOutputLine(request, reply));
+    BatchLine line = BatchOutputLine(request, reply);
+    if (line.is_error) ++counts_.num_failed;
+    waiting_.emplace(index, std::move(line.text));
     for (auto it = waiting_.begin(); it != waiting_.end() && it->first == counts_.num_written;
          it = waiting_.erase(it)) {
       RETURN_IF_ERROR(output_.Write(it->second));

@@ -50,7 +50,7 @@ TEST_CASE("A request that no server takes has its refusal as result") {
   REQUIRE(requests.ok());
   CHECK_THAT((*requests)[0].refusal, Catch::StartsWith("URL /v2/x is not a supported endpoint."));
   CHECK((*requests)[1].refusal == "Request must not be sent in stream mode");
-  const Json line = Json::parse(BatchOutputLine((*requests)[1], {}));
+  const Json line = Json::parse(BatchOutputLine((*requests)[1], {}).text);
   CHECK(line["custom_id"] == "b");
   CHECK(line["response"]["status_code"] == 400);
   CHECK(line["response"]["body"].is_null());
@@ -89,14 +89,14 @@ TEST_CASE("A body that the server would not read to its end is refused, the othe
 
 TEST_CASE("A response that is no JSON is an error, and its line is JSON") {
   const BatchRequest request{"a", "/v1/completions", "{}", ""};
-  const Json line = Json::parse(BatchOutputLine(request, {200, "data: {}"}));
+  const Json line = Json::parse(BatchOutputLine(request, {200, "data: {}"}).text);
   CHECK(line["response"]["body"].is_null());
   CHECK(line["error"] == "The response is not JSON, which the output file consists of");
 }
 
 TEST_CASE("Lines of results have vLLM's form") {
   const BatchRequest request{"a", "/v1/embeddings", "{}", ""};
-  const std::string text = BatchOutputLine(request, {200, R"({"z": 1, "a": [2]})"});
+  const std::string text = BatchOutputLine(request, {200, R"({"z": 1, "a": [2]})"}).text;
   CHECK(text.ends_with("}\n"));
   const Json line = Json::parse(text);
   CHECK(line.begin().key() == "id");
@@ -107,19 +107,24 @@ TEST_CASE("Lines of results have vLLM's form") {
   CHECK(line["error"].is_null());
 
   const std::string error = R"({"error":{"message":"m","type":"t","param":null,"code":400}})";
-  const Json failed = Json::parse(BatchOutputLine(request, {400, error}));
+  const Json failed = Json::parse(BatchOutputLine(request, {400, error}).text);
   CHECK(failed["response"]["status_code"] == 400);
   CHECK(failed["response"]["body"].is_null());
   CHECK(failed["error"].dump() == error);
-  const Json lacking = Json::parse(BatchOutputLine(request, {404, R"({"detail":"Not Found"})"}));
+  const Json lacking =
+      Json::parse(BatchOutputLine(request, {404, R"({"detail":"Not Found"})"}).text);
   CHECK(lacking["error"] == "Model does not support endpoint: /v1/embeddings");
   CHECK(lacking["response"]["status_code"] == 400);
-  CHECK(Json::parse(BatchOutputLine(request, {502, "\xff"}))["error"].is_string());
+  CHECK(Json::parse(BatchOutputLine(request, {502, "\xff"}).text)["error"].is_string());
+  // Numbers of /v1/embeddings with encoding_format bytes are no JSON.
+  CHECK(BatchOutputLine(request, {200, "\x01\x02"}).is_error);
+  CHECK(BatchOutputLine(request, {404, "{}"}).is_error);
+  CHECK_FALSE(BatchOutputLine(request, {200, "{}"}).is_error);
 }
 
 TEST_CASE("A cut last line of the output does not count") {
   const BatchRequest request{"a", "/v1/completions", "{}", ""};
-  const std::string whole = BatchOutputLine(request, {200, "{}"});
+  const std::string whole = BatchOutputLine(request, {200, "{}"}).text;
   for (const size_t cut : {size_t{0}, size_t{1}, whole.size() / 2, whole.size() - 1}) {
     const auto state = ReadBatchOutput(whole + whole.substr(0, cut));
     REQUIRE(state.ok());
