@@ -134,8 +134,8 @@ bool UsesModelScope() {
 }
 
 std::string HubRepositoryFolder(const std::string& cache, const std::string& repository) {
-  const size_t slash = repository.find('/');
-  const std::string name = repository.substr(0, slash) + "--" + repository.substr(slash + 1);
+  std::string name = repository;
+  if (const size_t slash = name.find('/'); slash != name.npos) name.replace(slash, 1, "--");
   return cache + (UsesModelScope() ? "/models/" : "/models--") + name;
 }
 
@@ -180,6 +180,8 @@ StatusOr<std::optional<std::string>> FindInHubCache(const std::string& name,
                            (options.revision.empty() ? "" : " --revision " + options.revision) +
                            "` downloads it";
   if (!IsFolder(repository)) {
+    // A word alone is rather a path that is wrong: it opens no connection.
+    if (parsed->repository.find('/') == std::string::npos) return std::optional<std::string>();
     return NotFoundError(name + " is neither a folder nor in " + cache + "; " + pull);
   }
   ASSIGN_OR_RETURN(const std::string commit, CommitOf(repository, revision));

@@ -2,7 +2,8 @@
 
 // Finds a model or tokenizer that is named as on a hub among what `tandem pull`, `hf download` and
 // other programs have put into the local cache. Opens no connection. Thread: main; reads files.
-//   models--ORG--NAME/refs/REVISION           a file with the commit that it was
+//   models--ORG--NAME/refs/REVISION           a file with the commit that it was (models--NAME of a
+//                                             name of one part)
 //   models--ORG--NAME/snapshots/COMMIT/PATH   a link to the file's bytes
 //   models--ORG--NAME/blobs/HASH              the bytes
 // ModelScope's (VLLM_USE_MODELSCOPE) has models/ORG--NAME/snapshots/REVISION and no refs.
@@ -32,7 +33,7 @@ std::string HuggingFaceTokenFile();
 bool IsHubOffline();    // HF_HUB_OFFLINE, TRANSFORMERS_OFFLINE
 bool UsesModelScope();  // TANDEM_USE_MODELSCOPE, VLLM_USE_MODELSCOPE
 
-// The folder of "org/name" in the cache.
+// The folder of "org/name", or of "name", in the cache.
 std::string HubRepositoryFolder(const std::string& cache, const std::string& repository);
 
 // The revision that name and flag (either may be empty) mean. INVALID_ARGUMENT: they differ, or
@@ -40,7 +41,8 @@ std::string HubRepositoryFolder(const std::string& cache, const std::string& rep
 StatusOr<std::string> HubRevision(const HubName& name, const std::string& flag);
 
 // The folder, or the first GGUF file, of a model named as in hub_name.h; nullopt when the name is a
-// path (of something that exists, or not of that form). NOT_FOUND: the cache does not have it.
+// path (of something that exists, or not of that form, or a word that is no model of the cache).
+// NOT_FOUND: the cache does not have it.
 StatusOr<std::optional<std::string>> FindInHubCache(const std::string& name,
                                                     const HubCacheOptions& options);
 

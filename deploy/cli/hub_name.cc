@@ -65,8 +65,10 @@ std::optional<HubName> ParseHubName(std::string_view name) {
   const size_t colon = std::min(name.find(':'), name.size());
   const std::string_view repository = name.substr(0, colon);
   const size_t slash = repository.find('/');
-  if (slash == repository.npos || !IsNamePart(repository.substr(0, slash)) ||
-      !IsNamePart(repository.substr(slash + 1)) || repository.ends_with(kGguf)) {
+  const bool has_organisation = slash != repository.npos;
+  if ((has_organisation && !IsNamePart(repository.substr(0, slash))) ||
+      !IsNamePart(repository.substr(has_organisation ? slash + 1 : 0)) ||
+      repository.ends_with(kGguf)) {
     return std::nullopt;
   }
   HubName parsed = {.repository = std::string(repository), .revision = {}, .quant = {}};

@@ -1,6 +1,7 @@
 #pragma once
 
-// How a model of a hub is named: org/name, org/name:REVISION, org/name:Q4_K_M. Pure; any thread.
+// How a model of a hub is named: org/name, org/name:REVISION, org/name:Q4_K_M; the oldest models of
+// Hugging Face's also without an organisation: gpt2. Pure; any thread.
 
 #include <optional>
 #include <string>
@@ -10,7 +11,7 @@
 namespace tandem {
 
 struct HubName {
-  std::string repository;  // "org/name"
+  std::string repository;  // "org/name" or "name"
   std::string revision;    // a branch, tag or commit; "" where none is named
   std::string quant;       // of GGUF files, as in their names; "" where none is named
 };

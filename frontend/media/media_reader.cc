@@ -177,7 +177,10 @@ StatusOr<std::string> MediaReader::Fetch(std::string_view text,
   });
   if (is_cancelled()) return CancelledError("nobody waits for it any more");
   if (is_large) return TooLarge();
-  if (!reply.ok() && reply.status().code() == StatusCode::kInvalidArgument) return reply.status();
+  const StatusCode code = reply.status().code();
+  if (code == StatusCode::kInvalidArgument || code == StatusCode::kFailedPrecondition) {
+    return InvalidArgumentError(reply.status().message());
+  }
   if (!reply.ok()) return Unreadable(reply.status().message());
   if (reply->status / 100 == 3) {
     return Unreadable(url.Origin() +

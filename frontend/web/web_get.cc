@@ -92,16 +92,19 @@ StatusOr<WebReply> HttpGet(const WebRequest& request, const WebAccess& access,
     ASSIGN_OR_RETURN(WebReply reply, GetOnce(request, url, access, sink));
     if (access.max_redirects == 0 || !IsRedirect(reply.status)) return reply;
     StatusOr<WebUrl> next = ResolveLocation(url, reply.Header("location"));
-    if (!next.ok()) return next.status().WithContext("a redirect by " + url.Origin());
+    if (!next.ok()) {
+      return FailedPreconditionError("a redirect by " + url.Origin() + ": " +
+                                     next.status().message());
+    }
     if (url.is_tls && !next->is_tls) {
-      return InvalidArgumentError("a redirect by " + url.Origin() + " to " + next->Origin() +
-                                  " is refused: it leaves TLS");
+      return FailedPreconditionError("a redirect by " + url.Origin() + " to " + next->Origin() +
+                                     " is refused: it leaves TLS");
     }
     next->user.clear();
     url = *std::move(next);
   }
-  return InvalidArgumentError(request.url.Origin() + " redirects more than " +
-                              std::to_string(access.max_redirects) + " times");
+  return FailedPreconditionError(request.url.Origin() + " redirects more than " +
+                                 std::to_string(access.max_redirects) + " times");
 }
 
 }  // namespace tandem

@@ -36,8 +36,8 @@ struct WebReply {
 using BodySink = std::function<bool(const WebReply& head, std::string_view piece)>;
 
 // A response of any status but a redirect that is followed. UNAVAILABLE: no connection, or cut
-// before the body; INVALID_ARGUMENT: a redirect that is refused (too many, from https to http, not
-// a URL); what the access' checks and WebConnection::Open refuse.
+// before the body; FAILED_PRECONDITION: a redirect that is refused (too many, from https to http,
+// not a URL, or none); what the access' checks and WebConnection::Open refuse.
 StatusOr<WebReply> HttpGet(const WebRequest& request, const WebAccess& access,
                            const BodySink& sink);
 

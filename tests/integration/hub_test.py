@@ -109,6 +109,27 @@ class Pulls(Case):
         self.assertIn("no such revision", self.refusal(hub, name=NAME + ":v9"))
         self.assertIn("has revision v1, --revision is v2", self.refusal(hub, "--revision", "v2", name=NAME + ":v1"))
         self.assertIn("is no name of a model", self.refusal(hub, name="../../etc"))
+        # One of them is removed, by either spelling.
+        for words in ((NAME + ":refs/pr/1",), (NAME, "--revision", new.commit)):
+            self.assertEqual(self.run_tandem(hub, "list")[1].count(NAME), 2 if words[0] != NAME else 1)
+            code, out, errors = self.run_tandem(hub, "rm", *words)
+            self.assertEqual((code, errors), (0, ""))
+        self.assertEqual(self.run_tandem(hub, "list")[1], "")
+        self.assertEqual(self.run_tandem(hub, "rm", NAME + ":a", "--revision", "b")[0], 2)
+
+    def test_a_name_of_one_part(self):
+        hub = self.hub()
+        model = hub.add("old-org/gpt2", FILES, LARGE)
+        hub.reply = lambda handler, path: path.startswith("/api/models/gpt2/") and (
+            hub.send(handler, 307, b"", Location=path.replace("gpt2", "old-org/gpt2")) or True) or (
+            path.startswith("/gpt2/resolve/") and (
+                hub.send(handler, 307, b"", Location="/old-org" + path) or True))
+        path = self.pull(hub, "gpt2")
+        self.assertEqual(path, self.cache / "models--gpt2" / "snapshots" / model.commit)
+        self.check_whole(path)
+        self.assertRegex(self.run_tandem(hub, "list")[1], "^gpt2 ")
+        self.assertEqual(self.run_tandem(hub, "rm", "gpt2")[0], 0)
+        self.assertEqual(list(self.cache.glob("models--*")), [])
 
     def test_shards_that_the_index_names(self):
         hub = self.hub()
@@ -394,6 +415,9 @@ class Hostile(Case):
             with self.subTest(reason):
                 hub.reply = lambda handler, path: hub.send(handler, 302, b"", Location=location) or True
                 self.assertIn(reason, self.refusal(hub))
+        for headers in ({}, {"Location": "/api/models/loop"}):  # the hub's fault, and not the command line's
+            hub.reply = lambda handler, path: hub.send(handler, 302, b"", **headers) or True
+            self.assertEqual(self.run_tandem(hub, "pull", NAME)[0], 1)
 
     def test_the_token_stays_with_its_hub(self):
         storage = self.hub()

@@ -106,7 +106,8 @@ int64_t SizeOf(const fs::path& path) {
   return error ? 0 : static_cast<int64_t>(size);
 }
 
-// "models--org--name" or, of ModelScope, "org--name"; "" where it is no model's folder.
+// "models--org--name", "models--name" or, of ModelScope, "org--name"; "" where it is no model's
+// folder.
 std::string RepositoryOf(const fs::path& folder) {
   std::string name = folder.filename().string();
   constexpr std::string_view kPrefix = "models--";
@@ -115,8 +116,8 @@ std::string RepositoryOf(const fs::path& folder) {
     name.erase(0, kPrefix.size());
   }
   const size_t dashes = name.find("--");
-  if (dashes == name.npos) return "";
-  name.replace(dashes, 2, "/");
+  if (dashes != name.npos) name.replace(dashes, 2, "/");
+  if (dashes == name.npos && UsesModelScope()) return "";
   return ParseHubName(name) ? name : "";
 }
 

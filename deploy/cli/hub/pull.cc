@@ -169,12 +169,20 @@ int RunList(const std::vector<std::string>& args) {
 
 int RunRemove(const std::vector<std::string>& args) {
   StoreFlags words;
-  const std::vector<Flag> flags = {NameRow(&words.name), CacheRow(&words.cache)};
+  std::string revision;
+  const std::vector<Flag> flags = {NameRow(&words.name),
+                                   {"revision", &revision, "Branch, tag or commit. Default: all"},
+                                   CacheRow(&words.cache)};
   const StatusOr<FlagOutcome> parsed = ParseFlags(flags, args, kAboutRemove);
   if (!parsed.ok()) return Refuse("rm", parsed.status());
   if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
-  const StatusOr<HubName> name = NameOf(words.name);
+  StatusOr<HubName> name = NameOf(words.name);
   if (!name.ok()) return Refuse("rm", name.status());
+  if (!revision.empty()) {
+    StatusOr<std::string> meant = HubRevision(*name, revision);
+    if (!meant.ok()) return Refuse("rm", meant.status());
+    name->revision = *std::move(meant);
+  }
   const StatusOr<int64_t> bytes = RemoveStoredModel(CacheOr(words.cache), *name);
   if (!bytes.ok()) return Refuse("rm", bytes.status().WithContext(words.name));
   std::printf("%s: %s freed\n", words.name.c_str(), BytesText(*bytes).c_str());

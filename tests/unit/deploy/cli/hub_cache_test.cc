@@ -36,6 +36,14 @@ TEST_CASE("hub cache: a name becomes the folder of its revision") {
   CHECK(**cache.Find("org/name", "0ld") == cache.Snapshot("0ld"));
 }
 
+TEST_CASE("hub cache: a name of one part has a folder of its own") {
+  const Cache cache;
+  cache.folder.Write("models--gpt2/refs/main", "beef");
+  cache.folder.Write("models--gpt2/snapshots/beef/config.json", "{}");
+  CHECK(**cache.Find("gpt2") == cache.folder.path() + "/models--gpt2/snapshots/beef");
+  CHECK(cache.Find("gpt2", "v2").status().code() == StatusCode::kNotFound);
+}
+
 TEST_CASE("hub cache: paths are left alone") {
   const Cache cache;
   for (const char* path :

@@ -9,6 +9,8 @@ namespace {
 
 TEST_CASE("hub names: what follows the colon is a quant or a revision") {
   CHECK(ParseHubName("org/name")->repository == "org/name");
+  CHECK(ParseHubName("gpt2")->repository == "gpt2");
+  CHECK(ParseHubName("gpt2:v1")->revision == "v1");
   for (const char* quant : {"Q4_K_M", "q8_0", "IQ4_XS", "UD-Q5_K_XL", "BF16", "f16", "MXFP4_MOE"}) {
     CAPTURE(quant);
     const auto name = ParseHubName("org/name:" + std::string(quant));
@@ -22,8 +24,8 @@ TEST_CASE("hub names: what follows the colon is a quant or a revision") {
     CHECK(name->quant.empty());
   }
   for (const char* other :
-       {"name", "a/b/c", "/a/b", "./a", "../a", "a/..", "a/.b", "a--b/c", "a/b:", "a/b:../x",
-        "a/b:x//y", "a b/c", "a/b.gguf", "org/", "/", "", "a/b:x:y"}) {
+       {"name/", "/name", "a/b/c", "/a/b", "./a", "../a", "a/..", "a/.b", "a--b/c",
+        "a/b:", "a/b:../x", "a/b:x//y", "a b/c", "a/b.gguf", "org/", "/", "", "a/b:x:y"}) {
     CAPTURE(other);
     CHECK_FALSE(ParseHubName(other).has_value());
   }
