@@ -71,17 +71,19 @@ void EngineGroup::Receive() {
   while (reports_.may_have_input() && reports_.Receive(&received_)) HandleReport();
 }
 
-// One that comes later, as after a death, must not wait for others.
 void EngineGroup::ReceiveSubscriptions() {
   while (words_.may_have_input() && words_.Receive(&received_)) {
     const std::string_view word = received_.frames().front();
     if (word == kSubscribe) {
-      if (++num_subscribed_ == num_engines_) {
+      if (!was_complete_ && ++num_subscribed_ == num_engines_) {
+        was_complete_ = true;
         LOG_INFO << "all " << num_engines_ << " engines of the group are there";
       }
       const std::string_view frames[] = {kGo};
-      if (num_subscribed_ >= num_engines_) words_.Send(frames);
-    } else if (word != kUnsubscribe && complaints_.Next()) {
+      if (was_complete_) words_.Send(frames);
+    } else if (word == kUnsubscribe) {
+      if (num_subscribed_ > 0) --num_subscribed_;
+    } else if (complaints_.Next()) {
       LOG_WARNING << "a message of " << word.size() << " bytes is no subscription of an engine";
     }
   }

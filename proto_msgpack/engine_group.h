@@ -31,7 +31,8 @@ class EngineGroup {
   void HandleReport();
 
   int num_engines_ = 0;
-  int num_subscribed_ = 0;
+  int num_subscribed_ = 0;     // until the group was complete
+  bool was_complete_ = false;  // one that comes later, as after a death, waits for nobody
   EngineWaves waves_;
   Socket words_;
   Socket reports_;

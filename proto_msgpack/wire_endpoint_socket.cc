@@ -133,7 +133,7 @@ void Socket::FollowPeers() {
 }
 
 void Socket::PassOnEachSubscription() {
-  MustSucceed([&] { socket_.set(zmq::sockopt::xpub_verbose, true); });
+  MustSucceed([&] { socket_.set(zmq::sockopt::xpub_verboser, true); });
 }
 
 // By the kernel's probes (tcp only) and not by ZMTP pings: vLLM's Rust frontend takes a ping for a

@@ -89,7 +89,8 @@ class Socket {
   // ROUTER: Send refuses peers that are not connected, and a peer that connects once more takes its
   // identity over from its old connection.
   void FollowPeers();
-  // XPUB: Receive has a subscription of each peer, also to what others have subscribed to.
+  // XPUB: Receive has a subscription of each peer, also to what others have subscribed to, and its
+  // end.
   void PassOnEachSubscription();
   // Closes connections to a host that vanished without closing them.
   void NoticeVanishedHosts();
