@@ -13,6 +13,7 @@
 
 #include "common/clock.h"
 #include "common/exit_status.h"
+#include "common/fail_process.h"
 #include "common/forking/helper_process.h"
 #include "common/log.h"
 #include "common/log_format.h"
@@ -120,12 +121,6 @@ class SignalThread {
   std::atomic<bool> is_over_{false};
   std::thread thread_;
 };
-
-int Fail(ExitStatus exit_status, const Status& status) {
-  LOG_ERROR << status.message();
-  NotifyFailure(status.message());
-  return exit_status;
-}
 
 // Runs when `new` fails, in place of an exception that nothing would catch.
 template <ExitStatus exit_status>
@@ -248,11 +243,11 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
           EngineFlight* flight, const Clock* clock, Mailbox<EngineEvent>* events,
           SignalThread* signals, StartupLog* startup) {
   StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(config, setup);
-  if (!kv_events.ok()) return Fail(kExitBadFlags, kv_events.status());
+  if (!kv_events.ok()) return FailProcess(kExitBadFlags, kv_events.status());
   std::optional<wire::TcpKeys> tcp_keys;
   if (config.handshake_address.starts_with("tcp://") && !config.tcp_keys.empty()) {
     StatusOr<wire::TcpKeys> keys = wire::ReadTcpKeys(config.tcp_keys, wire::TcpSide::kEngine);
-    if (!keys.ok()) return Fail(kExitBadFlags, keys.status());
+    if (!keys.ok()) return FailProcess(kExitBadFlags, keys.status());
     tcp_keys = *std::move(keys);
   }
   Dismissal dismissal = {.events = events};
@@ -265,7 +260,8 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
        .tcp_keys = std::move(tcp_keys),
        .on_leave = [&dismissal](const Status& why) { dismissal.On(why); }},
       [events](wire::EngineInput input) { events->Push(std::move(input)); });
-  if (const Status status = endpoint.Start(); !status.ok()) return Fail(kExitBadFlags, status);
+  if (const Status status = endpoint.Start(); !status.ok())
+    return FailProcess(kExitBadFlags, status);
   wire::EngineCoreReadyResponse ready = ReadyResponse(config, setup);
   EngineLoopWire loop_wire = {.events = events,
                               .send =
@@ -294,11 +290,12 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
   if (!end.ok()) {
     WriteLastFlight(("the executor is lost: " + end.ToString()).c_str());
     endpoint.CloseDead();
-    return Fail(kExitFailed, end);
+    return FailProcess(kExitFailed, end);
   }
   endpoint.Close();
   if (!dismissal.refusal.ok()) {
-    return Fail(kExitBadModel, dismissal.refusal.WithContext("the frontend refuses this engine"));
+    return FailProcess(kExitBadModel,
+                       dismissal.refusal.WithContext("the frontend refuses this engine"));
   }
   LOG_INFO << "[shutdown] engine core ended";
   return kExitOk;
@@ -346,7 +343,7 @@ int FailSetup(const EngineConfig& config, const Status& error) {
   const Status files =
       ReadPoolerConfig(config.model, {config.runner, config.convert, ""}, config.hf_overrides)
           .status();
-  return files.ok() ? Fail(kExitBadFlags, error) : Fail(kExitBadModel, files);
+  return files.ok() ? FailProcess(kExitBadFlags, error) : FailProcess(kExitBadModel, files);
 }
 
 // Null without --kv-transfer-config.
@@ -390,18 +387,19 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   std::unique_ptr<EngineFlight> flight;
   SignalThread signals(&events);
   const StatusOr<ModelConfig> model_config = ReadModelConfig(config.model, config.hf_overrides);
-  if (!model_config.ok()) return Fail(kExitBadModel, model_config.status());
+  if (!model_config.ok()) return FailProcess(kExitBadModel, model_config.status());
   StatusOr<EngineSetup> setup = MakeSetup(config, *model_config);
   if (!setup.ok()) return FailSetup(config, setup.status());
-  if (const Status bound = BindOwnRank(config); !bound.ok()) return Fail(kExitBadFlags, bound);
+  if (const Status bound = BindOwnRank(config); !bound.ok())
+    return FailProcess(kExitBadFlags, bound);
   startup->Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +
                               model_config->architecture + "), max_model_len " +
                               WithCommas(setup->runner.limits.max_model_len));
   StatusOr<LoadedRunner> loaded =
       LoadRunner(config, *model_config, &*setup, startup, EndWithoutRank);
-  if (!loaded.ok()) return Fail(kExitBadModel, loaded.status());
+  if (!loaded.ok()) return FailProcess(kExitBadModel, loaded.status());
   const auto fail = [&](const Status& status) {
-    return Fail(kExitBadModel, loaded->WithAdvice(status, *setup));
+    return FailProcess(kExitBadModel, loaded->WithAdvice(status, *setup));
   };
   WorkerProcesses* workers = loaded->workers.get();
   if (workers != nullptr) workers->Watch(config.worker_timeout_seconds, EndWithoutRank);
@@ -415,7 +413,7 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   }
   const StatusOr<std::unique_ptr<InProcessConnector>> connector =
       StartConnector(config, *model_config, *setup, loaded->runner.get());
-  if (!connector.ok()) return Fail(kExitBadFlags, connector.status());
+  if (!connector.ok()) return FailProcess(kExitBadFlags, connector.status());
   std::optional<TransferringExecutor> transferring;
   if (*connector != nullptr) {
     setup->engine.kv_connector = connector->get();
@@ -459,11 +457,11 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
 // What can be known without weights, memory and sockets.
 int CheckConfig(const EngineConfig& config) {
   const StatusOr<ModelConfig> model = ReadModelConfig(config.model, config.hf_overrides);
-  if (!model.ok()) return Fail(kExitBadModel, model.status());
+  if (!model.ok()) return FailProcess(kExitBadModel, model.status());
   const StatusOr<EngineSetup> setup = MakeSetup(config, *model);
   if (!setup.ok()) return FailSetup(config, setup.status());
   const auto cpus = ParseCpuBind(config.cpu_bind, RankCountsOf(config).num_ranks());
-  return cpus.ok() ? kExitOk : Fail(kExitBadFlags, cpus.status());
+  return cpus.ok() ? kExitOk : FailProcess(kExitBadFlags, cpus.status());
 }
 
 int RunEngineCore(const std::vector<std::string>& args) {
@@ -493,23 +491,23 @@ int RunEngineCore(const std::vector<std::string>& args) {
     std::fprintf(stderr, "tandem-engine-core: %s\n", logging.message().c_str());
     return kExitBadFlags;
   }
-  if (!flags.ok()) return Fail(kExitBadFlags, flags.status());
+  if (!flags.ok()) return FailProcess(kExitBadFlags, flags.status());
   // A replay and a packing have nothing to end in order.
   if (!replay.file.empty() || !pack.out.empty()) {
     const sigset_t signals = HandledSignals();
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   }
   if (!replay.file.empty()) return RunReplay(replay, args, &startup);
-  if (const Status status = Finish(config); !status.ok()) return Fail(kExitBadFlags, status);
+  if (const Status status = Finish(config); !status.ok()) return FailProcess(kExitBadFlags, status);
   if (!pack.out.empty()) return RunPack(config, pack, &startup);
   if (const Status status = FollowPackedFile(&config); !status.ok()) {
-    return Fail(kExitBadModel, status);
+    return FailProcess(kExitBadModel, status);
   }
   if (check_config) return CheckConfig(config);
   constexpr int kOtherThreads = 12;  // and processes: tandem-grammar and what it forks ahead
   const int num_threads = static_cast<int>(config.threads) + kOtherThreads;
   if (const Status status = CheckThreadRoom(num_threads); !status.ok()) {
-    return Fail(kExitFailed, status);
+    return FailProcess(kExitFailed, status);
   }
   StartLogThread();
   return LoadAndServe(config, &startup, &clock);

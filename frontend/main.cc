@@ -14,6 +14,7 @@
 
 #include "common/clock.h"
 #include "common/exit_status.h"
+#include "common/fail_process.h"
 #include "common/flags.h"
 #include "common/log.h"
 #include "common/log_format.h"
@@ -403,12 +404,6 @@ Status CheckFiles(const FrontendConfig& config) {
   return LoadTls(config).status();
 }
 
-int Fail(ExitStatus exit_status, const Status& status) {
-  LOG_ERROR << status.message();
-  NotifyFailure(status.message());
-  return exit_status;
-}
-
 int Main(int argc, char** argv) {
   const StatusOr<int> signal_fd = OpenSignals();  // first, so that none ends us from now on
   FrontendConfig given;
@@ -438,23 +433,23 @@ int Main(int argc, char** argv) {
   SetThreadName("tandem-frontend");
   PrepareProcess();
   status = CheckThreadRoom(NumThreads(config));
-  if (!status.ok()) return Fail(kExitFailed, status);
+  if (!status.ok()) return FailProcess(kExitFailed, status);
   StartLogThread();
   LOG_INFO << "tandem-frontend " << kVersion << " (vLLM API " << kVllmVersion << ")";
-  if (!signal_fd.ok()) return Fail(kExitFailed, signal_fd.status());
+  if (!signal_fd.ok()) return FailProcess(kExitFailed, signal_fd.status());
   status = CheckModelFolders(config);
-  if (!status.ok()) return Fail(kExitBadModel, status);
+  if (!status.ok()) return FailProcess(kExitBadModel, status);
   const StatusOr<std::unique_ptr<InputProcessor>> input_processor = MakeInputProcessor(config);
-  if (!input_processor.ok()) return Fail(kExitBadModel, input_processor.status());
+  if (!input_processor.ok()) return FailProcess(kExitBadModel, input_processor.status());
   status = CheckFiles(config);
-  if (!status.ok()) return Fail(kExitBadFlags, status);
+  if (!status.ok()) return FailProcess(kExitBadFlags, status);
   StatusOr<std::string> tokenizer_info = LoadTokenizerInfo(config, **input_processor);
-  if (!tokenizer_info.ok()) return Fail(kExitBadModel, tokenizer_info.status());
+  if (!tokenizer_info.ok()) return FailProcess(kExitBadModel, tokenizer_info.status());
   if (check_config) return kExitOk;
   ExitStatus failed_as = kExitFailed;
   status = Serve(words, given, config, **input_processor, *std::move(tokenizer_info), *signal_fd,
                  &failed_as);
-  return status.ok() ? kExitOk : Fail(failed_as, status);
+  return status.ok() ? kExitOk : FailProcess(failed_as, status);
 }
 
 }  // namespace

@@ -181,8 +181,9 @@ std::string FlagNameOf(std::string_view argument, const std::vector<Flag>& flags
   return is_twin ? name.substr(3) : name;
 }
 
-std::vector<std::string> KeysAsFlags(const std::vector<std::string>& args,
-                                     const std::vector<Flag>& flags) {
+std::vector<std::string> RewriteFlags(const std::vector<std::string>& given_args,
+                                      const std::vector<Flag>& flags) {
+  const std::vector<std::string> args = WithLengths(WithLevels(given_args), flags);
   std::vector<std::string> result;
   for (size_t i = 0; i < args.size(); ++i) {
     result.push_back(args[i]);
@@ -211,7 +212,11 @@ std::vector<std::string> KeysAsFlags(const std::vector<std::string>& args,
 
 StatusOr<std::vector<std::string>> ExpandArguments(const std::vector<std::string>& args,
                                                    const std::vector<Flag>& flags) {
-  const std::vector<std::string> words = KeysAsFlags(WithLengths(WithLevels(args), flags), flags);
+  return MergeKeys(RewriteFlags(args, flags), flags);
+}
+
+StatusOr<std::vector<std::string>> MergeKeys(const std::vector<std::string>& words,
+                                             const std::vector<Flag>& flags) {
   std::map<std::string, Json> objects;  // of the flags of which keys are given
   for (const std::string& word : words) {
     if (!IsFlagWord(word)) continue;

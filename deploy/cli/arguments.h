@@ -24,10 +24,14 @@ namespace tandem {
 StatusOr<std::vector<std::string>> ExpandArguments(const std::vector<std::string>& args,
                                                    const std::vector<Flag>& flags);
 
-// --logging-config={"formatter": "json"} as --log-format=json: keys that are flags here, in the
-// place of their object, which stays with its other keys. ExpandArguments does this too.
-std::vector<std::string> KeysAsFlags(const std::vector<std::string>& args,
-                                     const std::vector<Flag>& flags);
+// Its two steps, between which the words of a file are added. The first one rewrites spellings of
+// single flags: --logging-config={"formatter": "json"} as --log-format=json, where keys that are
+// flags here take the place of their object, which stays with its other keys; levels and lengths.
+std::vector<std::string> RewriteFlags(const std::vector<std::string>& args,
+                                      const std::vector<Flag>& flags);
+// The second one makes one object of all keys of a flag. REQUIRES: words of RewriteFlags.
+StatusOr<std::vector<std::string>> MergeKeys(const std::vector<std::string>& words,
+                                             const std::vector<Flag>& flags);
 
 // The name with dashes, in its long form and without keys, that an argument sets after expansion:
 // "--spec-method=x" and "-sc.method" both set "speculative-config". "" for a bare word.

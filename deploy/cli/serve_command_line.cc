@@ -47,7 +47,7 @@ Words MergeFile(const std::vector<ConfigEntry>& entries, const Words& args, bool
   for (const auto& [name, by_keys] : given) line->origins[name] = kCommandLine;
   if (has_model) line->origins["model"] = kCommandLine;
   for (const ConfigEntry& entry : entries) {
-    const Words words_of_entry = KeysAsFlags(entry.words, flags);
+    const Words words_of_entry = RewriteFlags(entry.words, flags);
     const std::string name = FlagNameOf(words_of_entry.front(), flags);
     const auto it = given.find(name);
     const bool is_replaced = (it != given.end() && !it->second) || (name == "model" && has_model);
@@ -179,7 +179,8 @@ Status FillLine(const Words& args, const ModelPuller& pull, ServeCommandLine* li
   const std::vector<Flag> all = KnownFlags(own, pair);
 
   // The command's own flags first: one of them names the file.
-  ASSIGN_OR_RETURN(const Words given, ExpandArguments(args, all));
+  const Words rewritten = RewriteFlags(args, all);
+  ASSIGN_OR_RETURN(const Words given, MergeKeys(rewritten, all));
   ASSIGN_OR_RETURN(const PairCommandLine given_parts, SplitCommandLine(given, own, pair));
   std::string bare_model;
   std::vector<Flag> own_and_model = own;
@@ -196,8 +197,8 @@ Status FillLine(const Words& args, const ModelPuller& pull, ServeCommandLine* li
     ASSIGN_OR_RETURN(entries, ReadConfigFile(line->own.config, all));
   }
 
-  const Words merged = MergeFile(entries, KeysAsFlags(args, all), !bare_model.empty(), all, line);
-  ASSIGN_OR_RETURN(const Words words, ExpandArguments(merged, all));
+  const Words merged = MergeFile(entries, rewritten, !bare_model.empty(), all, line);
+  ASSIGN_OR_RETURN(const Words words, MergeKeys(merged, all));
   ASSIGN_OR_RETURN(PairCommandLine parts, SplitCommandLine(words, own, pair));
   RETURN_IF_ERROR(ParseFlags(own_and_model, parts.frontend, kAbout).status());
   line->warnings = std::move(parts.warnings);

@@ -264,7 +264,7 @@ void ChatStream::AppendChunk(int choice, const MessageDelta& delta, bool generat
     out_->append(",\"delta\":{\"content\":\""sv);
     AppendEscaped(delta.content, out_);
     out_->append("\"},\"logprobs\":null,\"finish_reason\":null,\"token_ids\":null"sv);
-    chunk_.End(",\"kv_transfer_params\":null"sv, Shown(usage), out_);
+    chunk_.End(kNoKvTransfer, Shown(usage), out_);
     return;
   }
   AppendMessage(delta, shape_.parsed, out_);
@@ -285,12 +285,8 @@ void ChatStream::AppendChunk(int choice, const MessageDelta& delta, bool generat
   } else {
     out_->append("null"sv);
   }
-  if (!delta.finish_reason) {
-    chunk_.End(",\"kv_transfer_params\":null"sv, Shown(usage), out_);
-    return;
-  }
-  std::string rest =
-      ",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta.extras().kv_transfer_params));
+  if (!delta.finish_reason) return chunk_.End(kNoKvTransfer, Shown(usage), out_);
+  std::string rest = KvTransferField(delta);
   if (!input_.stream_usage.at_end && !chunk_.fingerprint_json().empty()) {
     rest += ",\"system_fingerprint\":" + chunk_.fingerprint_json();
   }

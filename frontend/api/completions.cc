@@ -178,9 +178,8 @@ void CompletionStream::WriteDelta(int index, MessageDelta& delta, const Usage& u
     out_->append("null"sv);
   }
   const Usage* const shown = input_.stream_usage.on_every_chunk ? &usage : nullptr;
-  if (!delta.finish_reason) return chunk_.End(",\"kv_transfer_params\":null"sv, shown, out_);
-  chunk_.End(",\"kv_transfer_params\":" + DumpJson(UnpackJson(delta.extras().kv_transfer_params)),
-             shown, out_);
+  if (!delta.finish_reason) return chunk_.End(kNoKvTransfer, shown, out_);
+  chunk_.End(KvTransferField(delta), shown, out_);
 }
 
 void CompletionStream::AppendLogprobs(int index, const MessageDelta& delta, bool first) {

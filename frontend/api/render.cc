@@ -114,6 +114,10 @@ void AppendFinish(const MessageDelta& delta, std::string* out) {
   out->append(",\"weight_versions\":null"sv);
 }
 
+std::string KvTransferField(const MessageDelta& last) {
+  return ",\"kv_transfer_params\":" + DumpJson(UnpackJson(last.extras().kv_transfer_params));
+}
+
 Json FingerprintJson(const ResponseHead& head) {
   return head.system_fingerprint.empty() ? Json(nullptr) : Json(head.system_fingerprint);
 }

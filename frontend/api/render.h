@@ -24,6 +24,9 @@ void AppendTokenIds(const std::vector<TokenId>& ids, std::string* out);
 
 // ,"finish_reason":…,"stop_reason":…,"weight_versions":null
 void AppendFinish(const MessageDelta& delta, std::string* out);
+// Which a choice's last delta may have, and no other.
+constexpr std::string_view kNoKvTransfer = ",\"kv_transfer_params\":null";
+std::string KvTransferField(const MessageDelta& last);
 Json FingerprintJson(const ResponseHead& head);
 Json UsageJson(const Usage& usage);
 // The key "metrics"; null where there is nothing to show.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "kernels/all_codes.h"
 #include "kernels/blocks/blocks.h"
 #include "kernels/cpu/cpu_matrix.h"
 #include "kernels/cpu/cpu_ops.h"
@@ -31,15 +32,6 @@ bool FitTogether(const MatrixSource& a, const MatrixSource& b) {
   return a.code_kind == b.code_kind && a.zeros.empty() == b.zeros.empty() &&
          HaveEqualGroups(a, b) &&
          (a.code_kind != CodeKind::kTable || SameBytes(a.table, b.table, kTableSize * 4));
-}
-
-template <class Fits>
-bool AllCodes(const MatrixSource& source, Fits fits) {
-  for (int64_t row = 0; row < source.rows(); ++row) {
-    const int8_t* const codes = source.values.Row<int8_t>(row);
-    if (!std::all_of(codes, codes + source.columns(), fits)) return false;
-  }
-  return true;
 }
 
 // How the codes are kept: integers in 4 bits where all sources' are small, or are those of e2m1.

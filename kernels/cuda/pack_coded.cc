@@ -6,6 +6,7 @@
 #include <functional>
 #include <numeric>
 
+#include "kernels/all_codes.h"
 #include "kernels/blocks/blocks.h"
 #include "kernels/cuda/cuda_backend.h"
 #include "kernels/cuda/device_memory.h"
@@ -22,15 +23,6 @@ struct CodedForm {
   std::optional<BlockFormat> blocks;  // as it is stored; nullopt: codes of other kinds
   std::vector<int32_t> order;         // of columns; empty: as they are
 };
-
-template <class Fits>
-bool AllCodes(const MatrixSource& source, Fits fits) {
-  for (int64_t row = 0; row < source.rows(); ++row) {
-    const int8_t* const codes = source.values.Row<int8_t>(row);
-    if (!std::all_of(codes, codes + source.columns(), fits)) return false;
-  }
-  return true;
-}
 
 // Columns that share a scale, of the sizes that kernels take; 0: too few.
 int64_t GroupOf(int64_t group, int64_t columns) {

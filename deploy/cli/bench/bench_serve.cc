@@ -293,9 +293,10 @@ int RunBenchServe(const std::vector<std::string>& args) {
 
   const StatusOr<BenchServeResult> result = BenchServe(options);
   if (!result.ok()) {
-    const bool wrong_words = result.status().code() == StatusCode::kInvalidArgument ||
-                             result.status().code() == StatusCode::kNotFound;
-    return ReportFailure(kCommand, result.status(), wrong_words ? kExitBadFlags : kExitFailed);
+    // A file of prompts that is not there.
+    const bool is_missing = result.status().code() == StatusCode::kNotFound;
+    return is_missing ? ReportFailure(kCommand, result.status(), kExitBadFlags)
+                      : ReportFailure(kCommand, result.status());
   }
   size_t num_shown = 0;
   for (const RequestOutcome& outcome : result->outcomes) {

@@ -19,7 +19,6 @@ namespace tandem {
 namespace {
 
 constexpr std::string_view kCommand = "bench sweep";
-constexpr int kInterrupted = 130;
 constexpr size_t kMaxNameBytes = 120;
 constexpr double kBenchTimeoutSeconds = 7 * 86400;
 
@@ -289,7 +288,9 @@ int RunSweepServe(const std::vector<std::string>& args) {
   Sweep sweep(options, *plan);
   const Status status = sweep.Run();
   const Status written = WriteSummary(options, *plan, sweep.runs());
-  if (status.code() == StatusCode::kCancelled) return ReportFailure(kCommand, status, kInterrupted);
+  if (status.code() == StatusCode::kCancelled) {
+    return ReportFailure(kCommand, status, kExitInterrupted);
+  }
   if (!status.ok()) return ReportFailure(kCommand, status, kExitFailed);
   if (!written.ok()) return ReportFailure(kCommand, written, kExitFailed);
   return sweep.any_failed() ? kExitFailed : kExitOk;

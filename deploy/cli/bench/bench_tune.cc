@@ -25,7 +25,6 @@ namespace tandem {
 namespace {
 
 constexpr std::string_view kCommand = "bench tune";
-constexpr int kInterrupted = 130;
 // A concurrency is measured over a few waves of requests, a rate over some seconds.
 constexpr double kWaves = 3, kRateSeconds = 20;
 constexpr double kLeastRequests = 16, kMostRequests = 2000;
@@ -354,7 +353,7 @@ int RunBenchTune(const std::vector<std::string>& args) {
     const Status saved = WriteFile(options.output_json, ResultJson(options, *plan));
     if (!saved.ok()) return ReportFailure(kCommand, saved, kExitFailed);
   }
-  if (!status.ok()) return ReportFailure(kCommand, status, kInterrupted);
+  if (!status.ok()) return ReportFailure(kCommand, status, kExitInterrupted);
   return found ? kExitOk : kExitFailed;
 }
 

@@ -14,6 +14,8 @@
 
 namespace tandem {
 
+constexpr int kExitInterrupted = 130;  // after a signal, as a shell has it
+
 // While an instance exists, SIGINT, SIGTERM and SIGHUP only set a flag that all waits here check.
 // One at a time.
 class StopSignals {

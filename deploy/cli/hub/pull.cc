@@ -34,11 +34,6 @@ struct StoreFlags {
   std::string cache;
 };
 
-int Refuse(std::string_view command, const Status& status) {
-  const bool is_wrong = status.code() == StatusCode::kInvalidArgument;
-  return ReportFailure(command, status, is_wrong ? kExitBadFlags : kExitFailed);
-}
-
 Flag NameRow(std::string* name) {
   return {"name", name, "org/name, with a revision or a quant after a colon", {.positional = true}};
 }
@@ -127,18 +122,18 @@ int RunPull(const std::vector<std::string>& args) {
        "Bytes that a connection fetches at a time",
        {.min = 4096, .max = 1 << 30}}};
   const StatusOr<FlagOutcome> parsed = ParseFlags(flags, args, kAboutPull);
-  if (!parsed.ok()) return Refuse("pull", parsed.status());
+  if (!parsed.ok()) return ReportFailure("pull", parsed.status());
   if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   options.with_weights = !tokenizer_only;
   options.num_connections = static_cast<int>(num_connections);
   const StatusOr<HubName> name = NameOf(words.name);
-  if (!name.ok()) return Refuse("pull", name.status());
+  if (!name.ok()) return ReportFailure("pull", name.status());
   StatusOr<HubSettings> settings = HubSettingsOfEnvironment(token);
-  if (!settings.ok()) return Refuse("pull", settings.status());
+  if (!settings.ok()) return ReportFailure("pull", settings.status());
   const auto client = HubClient::Create(*std::move(settings));
-  if (!client.ok()) return Refuse("pull", client.status());
+  if (!client.ok()) return ReportFailure("pull", client.status());
   const StatusOr<std::string> path = PullModel(**client, *name, options);
-  if (!path.ok()) return Refuse("pull", path.status());
+  if (!path.ok()) return ReportFailure("pull", path.status());
   if (!quiet) std::printf("%s\n", path->c_str());
   return kExitOk;
 }
@@ -149,10 +144,10 @@ int RunList(const std::vector<std::string>& args) {
   const std::vector<Flag> flags = {CacheRow(&words.cache),
                                    {"json", &as_json, "A JSON list, with sizes in bytes"}};
   const StatusOr<FlagOutcome> parsed = ParseFlags(flags, args, kAboutList);
-  if (!parsed.ok()) return Refuse("list", parsed.status());
+  if (!parsed.ok()) return ReportFailure("list", parsed.status());
   if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   const auto models = ListStoredModels(CacheOr(words.cache));
-  if (!models.ok()) return Refuse("list", models.status());
+  if (!models.ok()) return ReportFailure("list", models.status());
   if (as_json) {
     PrintJson(*models);
     return kExitOk;
@@ -174,17 +169,17 @@ int RunRemove(const std::vector<std::string>& args) {
                                    {"revision", &revision, "Branch, tag or commit. Default: all"},
                                    CacheRow(&words.cache)};
   const StatusOr<FlagOutcome> parsed = ParseFlags(flags, args, kAboutRemove);
-  if (!parsed.ok()) return Refuse("rm", parsed.status());
+  if (!parsed.ok()) return ReportFailure("rm", parsed.status());
   if (*parsed == FlagOutcome::kHelpShown) return kExitOk;
   StatusOr<HubName> name = NameOf(words.name);
-  if (!name.ok()) return Refuse("rm", name.status());
+  if (!name.ok()) return ReportFailure("rm", name.status());
   if (!revision.empty()) {
     StatusOr<std::string> meant = HubRevision(*name, revision);
-    if (!meant.ok()) return Refuse("rm", meant.status());
+    if (!meant.ok()) return ReportFailure("rm", meant.status());
     name->revision = *std::move(meant);
   }
   const StatusOr<int64_t> bytes = RemoveStoredModel(CacheOr(words.cache), *name);
-  if (!bytes.ok()) return Refuse("rm", bytes.status().WithContext(words.name));
+  if (!bytes.ok()) return ReportFailure("rm", bytes.status().WithContext(words.name));
   std::printf("%s: %s freed\n", words.name.c_str(), BytesText(*bytes).c_str());
   return kExitOk;
 }

@@ -209,9 +209,7 @@ int RunBatch(const std::vector<std::string>& args) {
   if (!config.output_tmp_dir.empty()) LOG_WARNING << "--output-tmp-dir has no effect here";
   if (config.enable_metrics) LOG_WARNING << "--enable-metrics has no effect here";
   const Status status = Run(config, server);
-  if (status.ok()) return kExitOk;
-  const bool is_wrong = status.code() == StatusCode::kInvalidArgument;
-  return ReportFailure(kCommand, status, is_wrong ? kExitBadFlags : kExitFailed);
+  return status.ok() ? static_cast<int>(kExitOk) : ReportFailure(kCommand, status);
 }
 
 }  // namespace tandem
