@@ -62,13 +62,14 @@ int32_t RunningPass::NumTokensFor(const Request& request, const StepPlan& plan) 
   if (!request.mid_prefill) return num_tokens;
   const int32_t most = std::min(plan.budget_tokens(), plan.prefill_tokens());
   // It goes on in any case: those before it may find no room.
-  const int32_t num_others = NumTokensDueBefore(request, most);
+  const int32_t num_others = NumTokensDueBefore(request, plan, most);
   return std::min({num_tokens, most, std::max(most - num_others, PrefillPace::kLeastTokens)});
 }
 
-// Tokens of prompts that are due before this one, up to `most`: of running ones, and of those that
-// can be admitted.
-int32_t RunningPass::NumTokensDueBefore(const Request& request, int32_t most) const {
+// Tokens that the step may give to prompts that are due before this one, up to `most`: to running
+// ones, and to those that can be admitted.
+int32_t RunningPass::NumTokensDueBefore(const Request& request, const StepPlan& plan,
+                                        int32_t most) const {
   if (parts_.config.policy != SchedulingPolicy::kShortestPrompt) return 0;
   const double seconds_per_token = parts_.config.seconds_per_prompt_token();
   const auto is_due = [&, due = DueTime(request, seconds_per_token)](const Request* other,
@@ -81,9 +82,10 @@ int32_t RunningPass::NumTokensDueBefore(const Request& request, int32_t most) co
     if (num_tokens >= most) return most;
     if (!other->mid_prefill || other == &request || AwaitsImage(*other)) continue;
     if (is_due(other, DueTime(*other, seconds_per_token))) {
-      num_tokens += other->num_uncomputed_tokens();
+      num_tokens += std::min(other->num_uncomputed_tokens(), plan.chunk_limit());
     }
   }
+  if (!plan.admits_new()) return std::min(num_tokens, most);
   const RequestQueue& waiting = parts_.requests.waiting();
   auto num_seats = parts_.config.max_num_active_seqs - static_cast<int32_t>(running.size());
   int32_t num_free_blocks = parts_.kv_cache.pool().num_free();
@@ -93,7 +95,7 @@ int32_t RunningPass::NumTokensDueBefore(const Request& request, int32_t most) co
     if (other->is_blocked() || other->is_passed_over) continue;
     num_free_blocks -= parts_.kv_cache.MaxHeldBlocksFor(other->num_tokens());
     if (num_free_blocks < 0) break;
-    num_tokens += other->num_tokens();
+    num_tokens += std::min(other->num_tokens(), plan.chunk_limit());
     --num_seats;
   }
   return std::min(num_tokens, most);
@@ -127,7 +129,13 @@ RunningPass::Room RunningPass::MakeRoom(size_t* running_idx, int32_t num_tokens,
 
 size_t RunningPass::PickVictim() const {
   const std::vector<Request*>& running = parts_.requests.running();
-  if (parts_.config.policy != SchedulingPolicy::kPriority) return running.size() - 1;
+  if (parts_.config.policy == SchedulingPolicy::kFcfs) return running.size() - 1;
+  if (parts_.config.policy == SchedulingPolicy::kShortestPrompt) {
+    const auto last = std::max_element(
+        running.rbegin(), running.rend(),
+        [](const Request* a, const Request* b) { return a->wire.priority < b->wire.priority; });
+    return static_cast<size_t>(running.rend() - last) - 1;
+  }
   auto victim = std::max_element(running.begin(), running.end(), IsMoreUrgent);
   // Among equals that is the one admitted first, so two that do not fit together could undo each
   // other's work for ever. After kMaxTurns the queue's order decides, and one of them is spared.

@@ -142,7 +142,7 @@ const SchedulerOutput& Scheduler::Schedule(double now) {
     running_pass_.Run(&plan_);
     // No admission when running requests lack blocks.
     if (!plan_.is_short()) {
-      waiting_pass_.Run(/*admits_new=*/pause_state_ == PauseState::kUnpaused, &plan_);
+      waiting_pass_.Run(&plan_);
       if (!plan_.holds_prefills()) {
         cadence_.NoteAdmissionPass(num_waiting() > parts_.requests.num_passed_over());
       }
@@ -167,6 +167,7 @@ StepPlan::Limits Scheduler::LimitsOfStep() {
   limits.input_tokens = parts_.config.max_num_batched_tokens;
   limits.input_slots = parts_.drafts.num_input_slots();
   limits.chunk_limit = std::min(limits.budget_tokens, limits.input_tokens);
+  limits.admits_new = pause_state_ == PauseState::kUnpaused;
   const auto num_unfinished = static_cast<int32_t>(running.size() + num_waiting());
   if (parts_.config.long_prefill_token_threshold > 0 && num_unfinished > 1) {
     limits.chunk_limit = parts_.config.long_prefill_token_threshold;

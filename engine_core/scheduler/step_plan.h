@@ -25,6 +25,7 @@ class StepPlan {
     int32_t chunk_limit = 0;     // most tokens of one request
     int32_t prefill_tokens = 0;  // a third budget, of requests in their prefill
     bool hold_prefills = false;  // decodes only
+    bool admits_new = true;      // requests that hold no blocks yet
   };
 
   explicit StepPlan(int32_t max_num_seqs) { entries_.reserve(static_cast<size_t>(max_num_seqs)); }
@@ -56,6 +57,7 @@ class StepPlan {
   // Of them, those that a request in its prefill can get.
   int32_t prefill_tokens() const { return limits_.prefill_tokens; }
   bool holds_prefills() const { return limits_.hold_prefills; }
+  bool admits_new() const { return limits_.admits_new; }
   bool has_prefill() const { return has_prefill_; }
   bool is_short() const { return is_short_; }
   bool empty() const { return entries_.empty(); }

@@ -20,9 +20,9 @@ void AddCount(const std::string& name, int64_t count, wire::CountsByName* counts
 
 }  // namespace
 
-void WaitingPass::Run(bool admits_new, StepPlan* plan) {
+void WaitingPass::Run(StepPlan* plan) {
   const bool continues = RunQueue(parts_.requests.holding(), plan);
-  if (continues && admits_new) RunQueue(parts_.requests.waiting(), plan);
+  if (continues && plan->admits_new()) RunQueue(parts_.requests.waiting(), plan);
   while (!moved_.empty()) {
     parts_.requests.MoveToWaiting(moved_.back());
     moved_.pop_back();

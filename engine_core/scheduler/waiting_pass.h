@@ -21,8 +21,7 @@ class WaitingPass {
   // The parts must outlive it.
   explicit WaitingPass(SchedulerParts* parts) : parts_(*parts) {}
 
-  // admits_new: also requests that hold no blocks.
-  void Run(bool admits_new, StepPlan* plan);
+  void Run(StepPlan* plan);
 
   // Since it was last reset by the caller.
   wire::PrefixCacheStats& prefix_cache_stats() { return prefix_cache_stats_; }
