@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <utility>
 
 namespace tandem {
 namespace {
@@ -20,6 +21,9 @@ constexpr int32_t kFirstTokens = 128;
 constexpr int32_t kLeastObserved = 8;
 // Products take rows in groups.
 constexpr int32_t kGranule = 16;
+
+// A clock that stood still must not read as "not known".
+constexpr double kLeastSeconds = 1e-9;
 
 void Fold(double observed, double* estimate) {
   *estimate = *estimate == 0 ? observed : *estimate + kWeight * (observed - *estimate);
@@ -48,7 +52,8 @@ int32_t PrefillPace::TokensOfNextStep(int32_t num_decodes, bool is_image_under_w
   const double share = is_image_under_way ? 0.5 : 1;
   const double num_tokens = share * TimeLeft(limit_, decodes.seconds) / seconds_per_token_;
   if (num_tokens >= kNoLimit) return kNoLimit;
-  return std::max(static_cast<int32_t>(num_tokens) / kGranule * kGranule, kLeastTokens);
+  if (num_tokens < kLeastTokens) return kLeastTokens;
+  return static_cast<int32_t>(num_tokens) / kGranule * kGranule;
 }
 
 int32_t PrefillPace::SlicesOfNextStep(int32_t num_decodes) {
@@ -64,20 +69,32 @@ int32_t PrefillPace::SlicesOfNextStep(int32_t num_decodes) {
 void PrefillPace::Observe(int32_t num_decodes, int32_t num_prefill_tokens, double seconds,
                           int32_t num_slices) {
   had_tokens_ = num_prefill_tokens > 0;
+  seconds = std::max(seconds, kLeastSeconds);
   double without = 0;
   if (num_decodes > 0) {
     Decodes& decodes = Of(num_decodes);
-    if (num_prefill_tokens == 0 && num_slices == 0) {
-      Fold(seconds, &decodes.seconds);
-      decodes.num_since = decodes.num_held = 0;
-      return;
-    }
+    if (num_prefill_tokens == 0 && num_slices == 0) return ObserveWithout(seconds, &decodes);
     ++decodes.num_since;
     if (decodes.num_since >= 2 * kLookEvery) decodes.num_since = decodes.num_held = 0;
     without = decodes.seconds;
     if (without == 0 && num_slices == 0) return;
   }
   ObserveWith(without, num_prefill_tokens, num_slices, seconds);
+}
+
+// A step of a new size may touch pages for the first time, and a process may have been stopped: a
+// time that is far from what is known counts once a second look has confirmed it.
+void PrefillPace::ObserveWithout(double seconds, Decodes* decodes) {
+  decodes->num_since = decodes->num_held = 0;
+  const double known = decodes->seconds, doubted = std::exchange(decodes->doubted_seconds, 0);
+  if (seconds >= known / 2 && seconds <= 2 * known) {
+    Fold(seconds, &decodes->seconds);
+  } else if (doubted == 0) {
+    decodes->doubted_seconds = seconds;
+    decodes->num_since = kLookEvery;
+  } else {
+    decodes->seconds = std::clamp(known, std::min(seconds, doubted), std::max(seconds, doubted));
+  }
 }
 
 // What tokens and slices add. Never 0, which means unknown.

@@ -4,7 +4,7 @@
 // tokens by no more than a limit: prompt tokens, and slices of their images. What steps take is
 // learned from steps that ran: those without prompts by the number of requests in them, and what a
 // prompt token and a slice add to one. All move with contexts, adapters and the machine's
-// neighbours, so old values fade.
+// neighbours, so old values fade; a single step that took far too long changes little.
 // Prompts and images have limits of their own, because no step computes all of a large image: also
 // where nobody decodes, requests may come. Where both are limited, they share the time.
 // Thread: engine loop. Pure: times come in. Outputs do not depend on what it decides.
@@ -52,13 +52,15 @@ class PrefillPace {
  private:
   // Steps of 1, 2, 3 to 4, 5 to 8 … requests.
   struct Decodes {
-    double seconds = 0;     // without prompt tokens; 0: not known
-    int32_t num_since = 0;  // steps with prompt tokens since it was seen
-    int32_t num_held = 0;   // steps that were to show it since
+    double seconds = 0;          // without prompt tokens; 0: not known
+    double doubted_seconds = 0;  // seen last, far from that; 0: none
+    int32_t num_since = 0;       // steps with prompt tokens since it was seen
+    int32_t num_held = 0;        // steps that were to show it since
   };
   Decodes& Of(int32_t num_decodes);
   // What a step has for all of its prompts and images.
   static double TimeLeft(const StepTimeLimit& limit, double seconds_without);
+  void ObserveWithout(double seconds, Decodes* decodes);
   void ObserveWith(double without, int32_t num_tokens, int32_t num_slices, double seconds);
 
   StepTimeLimit limit_, image_limit_;

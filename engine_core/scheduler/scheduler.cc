@@ -176,15 +176,19 @@ StepPlan::Limits Scheduler::LimitsOfStep() {
           std::max(limits.chunk_limit, parts_.config.max_num_batched_tokens / num_unfinished);
     }
   }
-  const int32_t num_decodes = NumDecodes();
-  limits.hold_prefills = cadence_.Holds(num_decodes > 0);
-  limits.prefill_tokens = pace_.TokensOfNextStep(num_decodes, parts_.encoder_cache.is_under_way());
+  limits.hold_prefills = cadence_.Holds(
+      std::ranges::any_of(running, [](const Request* r) { return !r->mid_prefill; }));
+  limits.prefill_tokens = pace_.TokensOfNextStep(NumDecodes(), parts_.encoder_cache.is_under_way());
   return limits;
 }
 
+// Requests of the next step that decode. A request whose last token is under way needs no further
+// step; those of a pipeline are spread over its steps.
 int32_t Scheduler::NumDecodes() const {
-  return static_cast<int32_t>(
-      std::ranges::count_if(running(), [](const Request* r) { return !r->mid_prefill; }));
+  const auto num_decodes = static_cast<int32_t>(std::ranges::count_if(
+      running(), [](const Request* r) { return !r->mid_prefill && !r->will_reach_max_tokens(); }));
+  const int32_t num_steps = parts_.config.num_pipeline_steps;
+  return (num_decodes + num_steps - 1) / num_steps;
 }
 
 int32_t Scheduler::NumSlicesOfStep() {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -28,6 +30,11 @@ void Run(PrefillPace* pace, int32_t num_decodes, int32_t num_prefill_tokens) {
   pace->Observe(num_decodes, num_prefill_tokens, TimeOf(num_decodes, num_prefill_tokens));
 }
 
+// What steps without prompts take is known after two looks.
+void Look(PrefillPace* pace, int32_t num_decodes) {
+  for (int i = 0; i < 2; ++i) Run(pace, num_decodes, 0);
+}
+
 TEST_CASE("PrefillPace: without a limit, or with nobody to delay, a step takes what it likes") {
   PrefillPace off({});
   CHECK_FALSE(off.is_on());
@@ -41,8 +48,10 @@ TEST_CASE(
     "PrefillPace: a step of a new size runs without prompts first, but prompts do not wait for "
     "ever") {
   PrefillPace pace({.seconds = 0.05});
-  CHECK(pace.TokensOfNextStep(8) == 0);
-  Run(&pace, 8, 0);
+  for (int i = 0; i < 2; ++i) {
+    CHECK(pace.TokensOfNextStep(8) == 0);
+    Run(&pace, 8, 0);
+  }
   CHECK(pace.TokensOfNextStep(8) > 0);
   CHECK(pace.TokensOfNextStep(5) > 0);  // of the same size
   std::vector<int32_t> seen;
@@ -54,14 +63,14 @@ TEST_CASE(
 TEST_CASE("PrefillPace: the tokens fill the time that the limit leaves") {
   PrefillPace pace({.seconds = 0.05});
   Run(&pace, 0, 512);
-  Run(&pace, 8, 0);
+  Look(&pace, 8);
   const int32_t num_tokens = pace.TokensOfNextStep(8);
   CHECK(TimeOf(8, num_tokens) <= 0.05);
   CHECK(TimeOf(8, num_tokens + 32) > 0.05);
   SECTION("with a limit in decode steps as well, the larger one counts") {
     PrefillPace ratio({.seconds = 0.02, .decode_steps = 3});
     Run(&ratio, 0, 512);
-    Run(&ratio, 8, 0);
+    Look(&ratio, 8);
     const double limit = 3 * TimeOf(8, 0);
     CHECK(TimeOf(8, ratio.TokensOfNextStep(8)) <= limit);
     CHECK(TimeOf(8, ratio.TokensOfNextStep(8) + 32) > limit);
@@ -82,16 +91,48 @@ TEST_CASE("PrefillPace: the tokens fill the time that the limit leaves") {
   }
 }
 
+TEST_CASE("PrefillPace: a step that took far too long changes little, the first one too") {
+  PrefillPace pace({.seconds = 0.02, .decode_steps = 3});
+  Run(&pace, 0, 512);
+  const double limit = 3 * TimeOf(8, 0);
+  pace.Observe(8, 0, 0.5);  // pages are touched for the first time
+  CHECK(pace.TokensOfNextStep(8) == 0);
+  Run(&pace, 8, 0);
+  const int32_t num_tokens = pace.TokensOfNextStep(8);
+  CHECK(TimeOf(8, num_tokens) <= limit);
+  CHECK(TimeOf(8, num_tokens + 32) > limit);
+  pace.Observe(8, 0, 5);  // the process was stopped
+  CHECK(pace.TokensOfNextStep(8) == 0);
+  Run(&pace, 8, 0);
+  CHECK(pace.TokensOfNextStep(8) == num_tokens);
+  SECTION("two that agree are believed") {
+    for (const double factor : {4.0, 0.25}) {
+      INFO(factor);
+      for (int i = 0; i < 2; ++i) pace.Observe(8, 0, factor * TimeOf(8, 0));
+      for (int i = 0; i < 100; ++i) pace.Observe(8, 64, factor * TimeOf(8, 0) + 64 * 0.0005);
+      for (int i = 0; i < 2; ++i) pace.Observe(8, 0, factor * TimeOf(8, 0));
+      const double time_left = std::max(0.02, 3 * factor * TimeOf(8, 0)) - factor * TimeOf(8, 0);
+      CHECK(std::abs(pace.TokensOfNextStep(8) * 0.0005 - time_left) < 0.009);
+    }
+  }
+}
+
+TEST_CASE("PrefillPace: a clock that stands still holds no prompt back for ever") {
+  PrefillPace pace({.seconds = 0.05});
+  for (int i = 0; i < 3; ++i) pace.Observe(8, 0, 0);
+  CHECK(pace.TokensOfNextStep(8) > 0);
+}
+
 TEST_CASE("PrefillPace: prompts go on under a limit that no step can keep") {
   PrefillPace pace({.seconds = 0.001});
   Run(&pace, 0, 512);
-  Run(&pace, 8, 0);
+  Look(&pace, 8);
   CHECK(pace.TokensOfNextStep(8) == PrefillPace::kLeastTokens);
 }
 
 TEST_CASE("PrefillPace: with prompts in every step one in some 64 has none") {
   PrefillPace pace({.seconds = 0.05});
-  Run(&pace, 8, 0);
+  Look(&pace, 8);
   std::map<bool, int> num_steps;
   for (int i = 0; i < 650; ++i) {
     const int32_t num_tokens = pace.TokensOfNextStep(8);
@@ -104,7 +145,7 @@ TEST_CASE("PrefillPace: with prompts in every step one in some 64 has none") {
 TEST_CASE("PrefillPace: a checkpoint has all that it decides by") {
   PrefillPace pace({.seconds = 0.05}, {.seconds = 0.05});
   Run(&pace, 0, 512);
-  Run(&pace, 8, 0);
+  Look(&pace, 8);
   pace.Observe(0, 16, 0.05, 10);
   std::array<char, 1024> memory{};
   ByteWriter writer(memory);
@@ -129,7 +170,7 @@ TEST_CASE("PrefillPace: slices fill the time of images, also where nobody decode
   CHECK(pace.is_on());
   CHECK(pace.TokensOfNextStep(8) == kNoLimit);
   CHECK(pace.SlicesOfNextStep(8) == 1);  // nothing is known
-  Run(&pace, 8, 0);
+  Look(&pace, 8);
   pace.Observe(8, 0, TimeOf(8, 0) + 0.004, 1);
   CHECK(pace.SlicesOfNextStep(0) == 5);
   CHECK(pace.SlicesOfNextStep(8) == 5);  // of 34.8 ms, less the decodes' 11.6
@@ -144,9 +185,9 @@ TEST_CASE("PrefillPace: slices fill the time of images, also where nobody decode
   SECTION("what prompt tokens take beside them is not counted") {
     PrefillPace both({.seconds = 0.05}, {.seconds = 0.05});
     Run(&both, 0, 512);
-    Run(&both, 8, 0);
+    Look(&both, 8);
     both.Observe(8, 32, TimeOf(8, 32) + 0.008, 2);
-    Run(&both, 8, 0);
+    Look(&both, 8);
     CHECK(both.SlicesOfNextStep(8) == 9);  // of 38.4 ms
   }
 }
@@ -154,7 +195,7 @@ TEST_CASE("PrefillPace: slices fill the time of images, also where nobody decode
 TEST_CASE("PrefillPace: prompts and an image under way share the time") {
   PrefillPace pace({.seconds = 0.05}, {.seconds = 0.05});
   Run(&pace, 0, 512);
-  Run(&pace, 8, 0);
+  Look(&pace, 8);
   pace.Observe(8, 32, TimeOf(8, 32) + 0.008, 2);
   const int32_t num_slices = pace.SlicesOfNextStep(8);
   const int32_t num_tokens = pace.TokensOfNextStep(8, /*is_image_under_way=*/true);
@@ -172,46 +213,65 @@ TEST_CASE("an image that took more than the step's prefills may leaves nothing, 
   CHECK(plan.prefill_tokens() == 0);
 }
 
-// Two requests decode while two prompts of 400 tokens arrive.
+// Requests that decode while two prompts of 400 tokens arrive.
 struct Outcome {
   double longest_step = 0;  // in which somebody decodes
   int num_steps = 0;        // until both prompts are computed
   bool has_ended = false;
 };
 
-Outcome RunPrompts(const StepTimeLimit& limit) {
+KvCacheConfig CacheOfRun() {
   KvCacheConfig cache;
-  cache.num_blocks = 200;
+  cache.num_blocks = 400;
   cache.block_size = 16;
-  cache.max_num_seqs = 8;
+  cache.max_num_seqs = 16;
   cache.max_model_len = 600;
+  return cache;
+}
+
+SchedulerConfig ConfigOfRun(const StepTimeLimit& limit) {
   SchedulerConfig config;
-  config.max_num_seqs = 8;
+  config.max_num_seqs = 16;
   config.max_num_batched_tokens = 512;
   config.max_model_len = 600;
   config.vocab_size = 100;
   config.step_time_limit = limit;
-  KvCacheManager kv(cache);
+  return config;
+}
+
+void Add(Scheduler* scheduler, const std::string& id, size_t num_tokens, int32_t max_tokens) {
+  wire::EngineCoreRequest request;
+  request.request_id = id;
+  request.prompt_token_ids.assign(num_tokens, static_cast<TokenId>(id[0] - 'a'));
+  request.sampling_params.max_tokens = max_tokens;
+  REQUIRE(scheduler->Add(std::move(request), 0).ok());
+}
+
+// num_pipeline_steps are under way at once.
+Outcome RunPrompts(const StepTimeLimit& limit, int num_decodes = 2, size_t num_pipeline_steps = 1) {
+  KvCacheManager kv(CacheOfRun());
+  SchedulerConfig config = ConfigOfRun(limit);
+  config.num_pipeline_steps = static_cast<int32_t>(num_pipeline_steps);
   Scheduler scheduler(config, &kv);
   ClientOutputs outputs;
   Outcome outcome;
-  const auto add = [&](const std::string& id, TokenId token, size_t num_tokens) {
-    wire::EngineCoreRequest request;
-    request.request_id = id;
-    request.prompt_token_ids.assign(num_tokens, token);
-    request.sampling_params.max_tokens = 150;
-    REQUIRE(scheduler.Add(std::move(request), 0).ok());
-  };
-  add("a", 1, 8);
-  add("b", 2, 8);
-  for (int i = 0; i < 400; ++i) {
-    if (i == 20) add("c", 3, 400);
-    if (i == 20) add("d", 4, 400);
-    const SchedulerOutput& step = scheduler.Schedule(i);
-    const auto num_decodes = static_cast<int32_t>(step.requests.size()) - step.num_prefills;
-    const double seconds = TimeOf(num_decodes, step.num_prefill_tokens);
-    if (i >= 20 && num_decodes > 0) outcome.longest_step = std::max(outcome.longest_step, seconds);
-    if (i >= 20 && step.num_prefills > 0) outcome.num_steps = i - 19;
+  for (int i = 0; i < num_decodes; ++i) {
+    Add(&scheduler, std::string(1, static_cast<char>('c' + i)), 8, 150);
+  }
+  std::deque<const SchedulerOutput*> under_way;
+  for (int i = 0; i < 800; ++i) {
+    if (i == 40) Add(&scheduler, "a", 400, 150);
+    if (i == 40) Add(&scheduler, "b", 400, 150);
+    const SchedulerOutput& scheduled = scheduler.Schedule(i);
+    if (scheduled.has_work()) under_way.push_back(&scheduled);
+    const bool may_add = under_way.size() < num_pipeline_steps && scheduled.has_work();
+    if (under_way.empty() || may_add) continue;
+    const SchedulerOutput& step = *under_way.front();
+    under_way.pop_front();
+    const auto num_decoding = static_cast<int32_t>(step.requests.size()) - step.num_prefills;
+    const double seconds = TimeOf(num_decoding, step.num_prefill_tokens);
+    if (i >= 40 && num_decoding > 0) outcome.longest_step = std::max(outcome.longest_step, seconds);
+    if (i >= 40 && step.num_prefills > 0) outcome.num_steps = i - 39;
     ModelOutput result;
     for (const ScheduledRequest& request : step.requests) {
       result.sampled_token_ids.push_back(request.needs_sample ? 9 : kNoToken);
@@ -234,6 +294,25 @@ TEST_CASE("a limit of the step's time cuts prompts beside decodes, in the order 
   // 800 tokens, some 76 beside each decode step of 10 ms
   CHECK(with.num_steps >= 11);
   CHECK(with.num_steps <= 16);
+}
+
+TEST_CASE(
+    "a limit of the step's time counts the requests of a step, where a pipeline has several") {
+  const Outcome outcome = RunPrompts({.seconds = 0.05}, 8, 2);
+  CHECK(outcome.has_ended);
+  CHECK(outcome.longest_step <= 0.05);
+  CHECK(outcome.longest_step > 0.04);
+}
+
+TEST_CASE("a limit of the step's time: a request whose last token is under way delays no prompt") {
+  KvCacheManager kv(CacheOfRun());
+  SchedulerConfig config = ConfigOfRun({.seconds = 0.05});
+  config.overlaps_steps = true;
+  Scheduler scheduler(config, &kv);
+  Add(&scheduler, "a", 300, 1);
+  CHECK(scheduler.Schedule(0).num_prefill_tokens == 300);
+  Add(&scheduler, "b", 300, 1);
+  CHECK(scheduler.Schedule(1).num_prefill_tokens == 300);
 }
 
 }  // namespace
