@@ -416,7 +416,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
 RankGroupShape GroupShapeOf(const EngineSetup& setup, const ModelConfig& model) {
   const bool can_all_run = NumUsableCpus() >= setup.backend.num_threads * setup.ranks.num_ranks();
   const int32_t max_adapters = setup.max_lora_rank > 0 ? setup.engine.scheduler.max_loras : 0;
-  return RankGroupShape::Of(setup.ranks, setup.runner.limits, model.hidden_size, max_adapters,
+  return RankGroupShape::Of(setup.ranks, setup.runner.limits, model, max_adapters,
                             can_all_run ? kFutexSpins : 0);
 }
 

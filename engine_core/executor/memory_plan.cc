@@ -75,11 +75,6 @@ double NumAttentionWeights(const ModelConfig& config, int64_t layer) {
          index_dim * (hidden + q_rank * index_heads);
 }
 
-// What a token brings to all layers together besides the hidden state.
-double NumLayerInputs(const ModelConfig& config) {
-  return static_cast<double>(config.num_layers) * static_cast<double>(config.uneven.input_size);
-}
-
 // Of a layer's experts that read a latent, and of the projections to and from it.
 double NumLatentExpertWeights(const ModelConfig& config, double num_matrices) {
   const auto experts = static_cast<double>(config.num_experts * config.moe_intermediate_size);
@@ -106,7 +101,8 @@ double NumLayerWeights(const ModelConfig& config) {
         static_cast<double>(config.hidden_size) * num_mlp_matrices * static_cast<double>(inner);
   }
   // A layer's input: its gate, and its parts of two projections.
-  return weights + 3 * static_cast<double>(config.hidden_size) * NumLayerInputs(config);
+  return weights + 3 * static_cast<double>(config.hidden_size) *
+                       static_cast<double>(config.num_layer_inputs());
 }
 
 bool LearnsPositions(const ModelConfig& config) {
@@ -116,9 +112,9 @@ bool LearnsPositions(const ModelConfig& config) {
 int64_t WeightBytes(const ModelConfig& config, const MemoryPlanInput& input) {
   const auto hidden = static_cast<double>(config.hidden_size);
   const double num_tables = config.tie_word_embeddings ? 1 : 2;
-  const double num_embedded =
-      num_tables * static_cast<double>(config.vocab_size) * hidden +
-      static_cast<double>(config.uneven.num_inputs) * NumLayerInputs(config);
+  const double num_embedded = num_tables * static_cast<double>(config.vocab_size) * hidden +
+                              static_cast<double>(config.uneven.num_inputs) *
+                                  static_cast<double>(config.num_layer_inputs());
   const CheckpointQuantization& stored = config.quantization;
   double bits =
       NumLayerWeights(config) * BitsOf(input.formats.layers, input.dtype, stored.layer_bits) +
@@ -142,7 +138,7 @@ int64_t ActivationBytes(const ModelConfig& config, int64_t num_tokens, DType dty
       config.is_uneven() ? HeadsOfLayer(config, config.num_layers - 1) : HeadsOf(config);
   double row = static_cast<double>(2 * config.hidden_size + heads.qkv_size() + 2 * heads.q_size() +
                                    2 * config.InnerSizeOf(config.num_layers - 1));
-  row += 3 * NumLayerInputs(config);  // also in the type of residuals
+  row += 3 * static_cast<double>(config.num_layer_inputs());  // also in the type of residuals
   row += static_cast<double>(2 * config.index.num_heads * config.index.dim +
                              2 * config.index.num_keys);
   if (!config.mixture_layers.empty()) {

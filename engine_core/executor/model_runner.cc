@@ -513,6 +513,7 @@ void ModelRunner::RunModel(const StepInFlight& step) {
   if (reads_ring_) {
     plans_.Fill(inputs, step.layout.lengths());
     model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());
+    model_step.layer_inputs = ranks_->LayerInputsOf(step.published.number, inputs.token_ids.rows());
   }
   if (drafts_) model_step.taps = drafts_->Taps(inputs.token_ids.rows());
   if (pooler_ != nullptr) model_step.token_types = pooler_->TokenTypes(step.layout);

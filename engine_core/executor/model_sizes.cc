@@ -45,7 +45,7 @@ struct LayerCounts {
 };
 
 LayerCounts CountLayers(const ModelConfig& config, RankShare stage = {}) {
-  const Slice slice = LayersOf(config.num_layers, stage);
+  const Slice slice = LayersOf(config, stage);
   LayerCounts counts;
   for (int64_t i = slice.begin; i < slice.end(); ++i) {
     const Keeps kept = KeptBy(config, i);
@@ -122,7 +122,7 @@ LayerGroups LayerGroupsOf(const ModelConfig& config) {
 std::vector<KvPlace> KvPlacesOf(const ModelConfig& config, RankShare stage) {
   const LayerGroups groups = LayerGroupsOf(config);
   const int64_t size = LayersOfCache(config, stage);
-  const Slice slice = LayersOf(config.num_layers, stage);
+  const Slice slice = LayersOf(config, stage);
   int64_t num_full_before = 0, num_local_before = 0;
   std::vector<KvPlace> places;
   for (int64_t i = slice.begin; i < slice.end(); ++i) {
@@ -142,14 +142,15 @@ std::vector<KvPlace> KvPlacesOf(const ModelConfig& config, RankShare stage) {
 
 KvCacheSpec KvSpecOf(const ModelConfig& config, int32_t block_size, int64_t num_blocks,
                      KvFormat format, const RankPlace& place, const LayerGroups& groups) {
-  const Slice slice = LayersOf(config.num_layers, place.stage);
+  const Slice slice = LayersOf(config, place.stage);
   std::vector<LayerMemory> layers;
   for (int64_t i = slice.begin; config.is_uneven() && i < slice.end(); ++i) {
     const int64_t from = config.KvLayerOf(i);
+    const AttentionShape heads = HeadsOfLayer(config, i, place.share).attention_shape();
     layers.push_back({.has_kv = from == i,
-                      .num_kv_heads = static_cast<int>(config.KvHeadsOf(i)),
-                      .head_dim = static_cast<int>(config.HeadDimOf(i)),
-                      .kv_of = from == i ? -1 : static_cast<int>(from)});
+                      .num_kv_heads = heads.num_kv_heads,
+                      .head_dim = heads.head_dim,
+                      .kv_of = from == i ? -1 : static_cast<int>(from - slice.begin)});
   }
   for (int64_t i = slice.begin; !config.index.shared_layers.empty() && i < slice.end(); ++i) {
     const int64_t index_dim = config.index.IsShared(i) ? 0 : config.index.dim;
@@ -221,10 +222,12 @@ std::string KvMemoryText(const ModelConfig& config, const KvCacheSpec& spec,
 AttentionShape AttentionShapeOf(const ModelConfig& config, RankShare share) {
   AttentionShape shape = HeadsOf(config, share).attention_shape();
   if (!config.is_uneven()) return shape;
-  // A plan is cut for the most query heads of a key-value head, its room is for the widest.
-  shape.num_kv_heads =
-      std::min(shape.num_kv_heads, static_cast<int>(config.uneven.num_global_kv_heads));
-  shape.head_dim = std::max(shape.head_dim, static_cast<int>(config.uneven.global_head_dim));
+  // A plan is cut for the most query heads of a key-value head, its room is for the widest. The
+  // last layer has no window.
+  const AttentionShape global =
+      HeadsOfLayer(config, config.num_layers - 1, share).attention_shape();
+  shape.num_kv_heads = std::min(shape.num_kv_heads, global.num_kv_heads);
+  shape.head_dim = std::max(shape.head_dim, global.head_dim);
   return shape;
 }
 

@@ -24,7 +24,7 @@ Status ModelSource::Open() {
   // All ranks of a stage are about as far as each other.
   if (!place.share.is_first()) return OkStatus();
   weights_ =
-      WithProgress(std::move(weights_), LayersOf(options_.config.num_layers, place.stage), &clock_,
+      WithProgress(std::move(weights_), LayersOf(options_.config, place.stage), &clock_,
                    [](const std::string& text) { LOG_INFO << "[startup] weights: " << text; });
   return OkStatus();
 }

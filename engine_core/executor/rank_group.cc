@@ -70,7 +70,7 @@ RankPlace RankCounts::PlaceOf(int rank) const {
 }
 
 RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits& limits,
-                                  int64_t hidden_size, int64_t max_adapters, int spins) {
+                                  const ModelConfig& model, int64_t max_adapters, int spins) {
   const int64_t tokens = limits.max_num_batched_tokens;
   const StepShape most = {
       .num_tokens = tokens,
@@ -83,7 +83,8 @@ RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits
           .groups = limits.groups,
           .block_size = limits.block_size,
           .max_tokens = tokens,
-          .hidden_size = hidden_size,
+          .hidden_size = model.hidden_size,
+          .num_layer_inputs = model.num_layer_inputs(),
           .max_record_bytes = RecordBytes(most, max_adapters),
           .spins = spins};
 }
@@ -130,9 +131,7 @@ Status RankGroup::MapAll() {
   stages_ = reinterpret_cast<StageLine*>(control_.get() + stages_begin);
   meeting_place_ = reinterpret_cast<MeetingPlace*>(control_.get() + place_begin);
   ring_.emplace(ring_shape(), control_.get() + ring_begin, shape_.spins);
-  const int64_t hidden_bytes =
-      shape_.max_tokens * shape_.hidden_size * int64_t{sizeof(float)} * counts().pipeline;
-  ASSIGN_OR_RETURN(hidden_, memory_.Map(kHiddenBegin, hidden_bytes));
+  ASSIGN_OR_RETURN(hidden_, memory_.Map(kHiddenBegin, counts().pipeline * handed_bytes()));
   ASSIGN_OR_RETURN(communicator_,
                    SharedCommunicator::Create({&memory_, StageBegin(place_.stage.rank)},
                                               place_.share.rank, place_.share.size, shape_.spins));
@@ -298,9 +297,14 @@ Tensor RankGroup::AwaitHidden(int64_t step, int64_t num_tokens) {
       before.num_asleep.fetch_sub(1);
     }
   }
-  const int64_t slot = step % counts().pipeline;
-  const int64_t begin = slot * shape_.max_tokens * shape_.hidden_size * int64_t{sizeof(float)};
-  return Tensor(hidden_.get() + begin, DType::kF32, {num_tokens, shape_.hidden_size});
+  return Tensor(HandedOf(step), DType::kF32, {num_tokens, shape_.hidden_size});
+}
+
+Tensor RankGroup::LayerInputsOf(int64_t step, int64_t num_tokens) const {
+  if (shape_.num_layer_inputs == 0) return {};
+  std::byte* const hidden_end =
+      HandedOf(step) + shape_.max_tokens * shape_.hidden_size * int64_t{sizeof(float)};
+  return Tensor(hidden_end, DType::kF32, {num_tokens, shape_.num_layer_inputs});
 }
 
 void RankGroup::EndStage(int64_t step) {

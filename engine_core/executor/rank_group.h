@@ -55,12 +55,13 @@ struct RankGroupShape {
   int32_t block_size = 0;
   int64_t max_tokens = 0;  // of a step
   int64_t hidden_size = 0;
+  int64_t num_layer_inputs = 0;  // ModelConfig's
   int64_t max_record_bytes = 0;
   int spins = kFutexSpins;
 
   // max_adapters: of a step.
   static RankGroupShape Of(const RankCounts& counts, const ExecutorLimits& limits,
-                           int64_t hidden_size, int64_t max_adapters, int spins = kFutexSpins);
+                           const ModelConfig& model, int64_t max_adapters, int spins = kFutexSpins);
 };
 
 // What a rank is at, for the watcher of its process.
@@ -146,6 +147,9 @@ class RankGroup {
   // ---- all ----
   // The step's hidden states, [num_tokens, H] f32, once the stage before has done its part.
   Tensor AwaitHidden(int64_t step, int64_t num_tokens);
+  // What its tokens bring to all layers, [num_tokens, num_layer_inputs] f32, as far as the stages
+  // before have made it; empty: nothing.
+  Tensor LayerInputsOf(int64_t step, int64_t num_tokens) const;
   // This stage has done its part. REQUIRES: all its ranks have met since.
   void EndStage(int64_t step);
   void Abandon();
@@ -163,6 +167,14 @@ class RankGroup {
   void PublishPlace(const std::string& place);
   StatusOr<std::string> AwaitPlace();
   RingShape ring_shape() const;
+  // What stages hand on of a step: hidden states, then the layers' inputs.
+  int64_t handed_bytes() const {
+    return shape_.max_tokens * (shape_.hidden_size + shape_.num_layer_inputs) *
+           int64_t{sizeof(float)};
+  }
+  std::byte* HandedOf(int64_t step) const {
+    return hidden_.get() + step % counts().pipeline * handed_bytes();
+  }
   int reader() const { return rank_ < counts().output_rank() ? rank_ : rank_ - 1; }
 
   SharedMemory memory_;

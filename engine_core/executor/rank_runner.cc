@@ -89,10 +89,9 @@ Status RankRunner::RunStep(const RankGroup::Record& step) {
     model_->TakeInDrafts(step.inputs.logits_rows);
     return OkStatus();
   }
-  const Tensor hidden = group_->AwaitHidden(step.step, step.inputs.token_ids.rows());
   StepAdapters adapters = {.slots = step.inputs.adapters};
   if (!step.adapters.empty()) adapters.adapters = adapters_->Of(step.adapters);
-  RunLayers(step.inputs, hidden, step.adapters.empty() ? nullptr : &adapters);
+  RunLayers(step.inputs, step.step, step.adapters.empty() ? nullptr : &adapters);
   group_->EndStage(step.step);
   if (group_->place().stage.is_last()) MakeLogits(step.inputs);
   return OkStatus();
@@ -114,7 +113,7 @@ Status RankRunner::RunOnDevice(const RankGroup::Record& step) {
     return device().status();
   }
   const auto run = [this] {
-    RunLayers(inputs_.device(), {});
+    RunLayers(inputs_.device(), 0);
     MakeLogits(inputs_.device());
   };
   run();
@@ -126,16 +125,20 @@ Status RankRunner::RunOnDevice(const RankGroup::Record& step) {
   return device().status();
 }
 
-void RankRunner::RunLayers(const StepInputs::Views& inputs, const Tensor& hidden,
+void RankRunner::RunLayers(const StepInputs::Views& inputs, int64_t step_number,
                            const StepAdapters* adapters) {
   if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
-  model_->Forward({.token_ids = inputs.token_ids,
-                   .plan = plans_.first(),
-                   .other_plans = plans_.others(),
-                   .kv_cache = kv_cache_.get(),
-                   .kv_places = kv_places_,
-                   .hidden = hidden,
-                   .adapters = adapters});
+  ModelStep step = {.token_ids = inputs.token_ids,
+                    .plan = plans_.first(),
+                    .other_plans = plans_.others(),
+                    .kv_cache = kv_cache_.get(),
+                    .kv_places = kv_places_,
+                    .adapters = adapters};
+  if (step_number > 0) {
+    step.hidden = group_->AwaitHidden(step_number, inputs.token_ids.rows());
+    step.layer_inputs = group_->LayerInputsOf(step_number, inputs.token_ids.rows());
+  }
+  model_->Forward(step);
 }
 
 void RankRunner::MakeLogits(const StepInputs::Views& inputs) {

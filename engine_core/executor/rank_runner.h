@@ -54,7 +54,8 @@ class RankRunner {
   Status RunStep(const RankGroup::Record& step);
   // The same with a device: what the record has is copied, and it may be released.
   Status RunOnDevice(const RankGroup::Record& step);
-  void RunLayers(const StepInputs::Views& inputs, const Tensor& hidden,
+  // Of a step between ranks that share memory; a device's step has number 0, and its own memory.
+  void RunLayers(const StepInputs::Views& inputs, int64_t step_number,
                  const StepAdapters* adapters = nullptr);
   void MakeLogits(const StepInputs::Views& inputs);
 

@@ -177,9 +177,10 @@ Status Decoder::AllocateActivations(const LoadContext& context) {
     const int64_t gate = config.attn_output_gate ? heads_.q_size() : 0;
     int64_t qkv = heads_.qkv_size(), q = heads_.q_size(), all_q = all_heads_.q_size();
     for (int64_t i = 0; config.is_uneven() && i < config.num_layers; ++i) {
-      const HeadShare heads = HeadsOfLayer(config, i);
+      const HeadShare heads = HeadsOfLayer(config, i, context.share);
       qkv = std::max(qkv, heads.qkv_size());
-      q = all_q = std::max(q, heads.q_size());
+      q = std::max(q, heads.q_size());
+      all_q = std::max(all_q, HeadsOfLayer(config, i).q_size());
     }
     ASSIGN_OR_RETURN(qkv_, device.Allocate(act, {tokens, qkv + gate}));
     ASSIGN_OR_RETURN(q_, device.Allocate(act, {tokens, q}));
@@ -234,7 +235,8 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions, const Tens
   if (!embedding_norm_.weight.view().empty()) NormEmbeddedRows(embedded);
   if (layer_inputs_) {
     Norm({});
-    layer_inputs_->Fill(token_ids, Normed());
+    layer_inputs_->AddProjected(Normed());
+    Meet();
   }
 }
 
@@ -254,6 +256,7 @@ void Decoder::EmbedRows(int64_t begin, const Tensor& ids, const Tensor& position
                         const Tensor& token_types) {
   const Tensor out = residual_.Rows(begin, ids.rows());
   EmbedIds(begin, out, ids);
+  if (layer_inputs_) layer_inputs_->Embed(begin, ids, num_tokens_);
   FinishEmbedding(begin, out, positions, token_types);
 }
 
@@ -391,9 +394,7 @@ void Decoder::AddBranch(const Tensor& x, const LinearLayer& out, const NormLayer
   Multiply(part, x, out);
   split_.Gather(branch, part);
   ops_->RmsNorm(normed, branch, post_norm.weight, norm_epsilon_);
-  if (ranks_ == nullptr || !ranks_->is_shared()) return ops_->Add(residual(), normed);
-  ops_->Add(split_.Own(residual_), split_.Own(normed));
-  Meet();
+  AddWhole(residual(), normed);
 }
 
 void Decoder::Attend(const AttentionLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
@@ -428,9 +429,8 @@ void Decoder::ProjectRecurrent(const RecurrentLayer& layer) {
 void Decoder::AttendQkv(const Tensor& projected, const AttentionLayer& layer, const LayerKv& kv,
                         const AttentionPlan& plan) {
   const HeadShare heads = layer.heads.value_or(heads_);
-  const int64_t all_q = layer.heads ? heads.q_size() : all_heads_.q_size();
   const Tensor q = RowsOf(q_).Columns(0, heads.q_size());
-  const Tensor attended = RowsOf(attended_).Columns(0, all_q);
+  const Tensor attended = RowsOf(attended_).Columns(0, layer.out.weight->k());
   const Tensor own = split_.Part(attended);
   const Tensor qkv = projected.Columns(0, layer.has_own_kv ? heads.qkv_size() : heads.q_size());
   const RopeTensors none = {};

@@ -77,8 +77,11 @@ class Decoder {
 
   // Before a step. The adapters live until the next one; null: none.
   void SetAdapters(const StepAdapters* adapters) { adapters_.Begin(adapters); }
-  // Before a step, as ModelStep has them; both live until the next one.
+  // Before a step, as ModelStep has them; all live until the next one.
   void SetPositions(const Tensor& mrope_positions, const Tensor& last_seen);
+  void SetLayerInputs(const Tensor& room) {
+    if (layer_inputs_) layer_inputs_->Begin(room);
+  }
   // Starts a step: residual = the embeddings of the tokens at those positions, of those types where
   // the model has types ([T] i32 each), or the rows given in their place. It is at `room`
   // ([T, H] res) unless that is empty.
@@ -126,13 +129,18 @@ class Decoder {
   // residual[rows] += what they have for the layer, if that is one of the first.
   void AddDeepstack(std::span<const EmbeddedRows> rows, int64_t layer_idx);
   // residual *= factor
-  void ScaleResidual(float factor) { ops_->Scale(residual(), factor); }
+  void ScaleResidual(float factor) {
+    ops_->Scale(Written(residual()), factor);
+    Meet();
+  }
 
   // The hidden states of the step.  [T, H] res.
   const Tensor& residual() {
     GatherResidual();
     return residual_;
   }
+  // What tokens bring to the layers of all stages, [T, L I] res: LayerInputs. Empty: nothing.
+  Tensor layer_inputs() const { return layer_inputs_ ? layer_inputs_->All(num_tokens_) : Tensor(); }
   // logits = head(final_norm(residual[rows])). With several ranks, of those of the first.
   void Logits(const Tensor& logits, const Tensor& rows);
 
@@ -167,6 +175,15 @@ class Decoder {
   void GatherResidual();
   // The rank's columns of it are new.
   void AddedOwn();
+  // The columns of a tensor of all ranks that this one writes: its own where they share memory.
+  Tensor Written(const Tensor& x) const {
+    return ranks_ != nullptr && ranks_->is_shared() ? split_.Own(x) : x;
+  }
+  // out += x, both whole at each rank, before and after.
+  void AddWhole(const Tensor& out, const Tensor& x) {
+    ops_->Add(Written(out), Written(x));
+    Meet();
+  }
   // The rows [begin, begin + ids.rows()) of the residual.
   void EmbedRows(int64_t begin, const Tensor& ids, const Tensor& positions,
                  const Tensor& token_types);
@@ -259,7 +276,7 @@ class Decoder {
   OwnedTensor last_normed_;  // [max_logits_rows, H] act, with has_layer_norm
   // Of RunBeside.
   OwnedTensor zeros_;         // [T, H] res
-  OwnedTensor sum_, mixed_;   // [T, H] res
+  OwnedTensor sum_, mixed_;   // [T, H] res, shared
   OwnedTensor router_input_;  // [T, H] act
   // With several ranks.
   OwnedTensor branch_;       // [T, H] act, shared: what a post_norm reads

@@ -32,8 +32,10 @@ void Decoder::NormHeads(const AttentionLayer& layer, const Tensor& qkv) {
 Status Decoder::AllocateBeside(const LoadContext& context) {
   const int64_t tokens = context.limits.max_tokens, hidden = context.config.hidden_size;
   Device& device = context.backend.device();
-  for (OwnedTensor* sum : {&zeros_, &sum_, &mixed_}) {
-    ASSIGN_OR_RETURN(*sum, device.Allocate(context.backend.residual_dtype(), {tokens, hidden}));
+  const DType res = context.backend.residual_dtype();
+  ASSIGN_OR_RETURN(zeros_, device.Allocate(res, {tokens, hidden}));
+  for (OwnedTensor* sum : {&sum_, &mixed_}) {
+    ASSIGN_OR_RETURN(*sum, context.AllocateShared(res, {tokens, hidden}));
   }
   ASSIGN_OR_RETURN(router_input_,
                    device.Allocate(context.backend.activation_dtype(), {tokens, hidden}));
@@ -43,26 +45,29 @@ Status Decoder::AllocateBeside(const LoadContext& context) {
 void Decoder::RunBeside(const MlpLayer& mlp, const MixtureBeside& layer) {
   const Tensor residual = residual_, sum = RowsOf(sum_), mixed = RowsOf(mixed_);
   const Tensor normed = Normed();
-  ops_->Convert(sum, RowsOf(zeros_));
+  ops_->Convert(Written(sum), Written(RowsOf(zeros_)));
   residual_ = sum;
   RunMlp(mlp);
   residual_ = residual;
 
   ops_->RmsNorm(RowsOf(router_input_), residual, layer.router_norm.weight, norm_epsilon_);
   ops_->RmsNorm(normed, residual, layer.norm.weight, norm_epsilon_);
-  ops_->Convert(mixed, RowsOf(zeros_));
+  ops_->Convert(Written(mixed), Written(RowsOf(zeros_)));
   mixer_->Run(layer.experts, mixed, normed, RowsOf(router_input_), &adapters_);
+  split_.Gather(mixed, split_.Own(mixed));
   ops_->RmsNorm(normed, mixed, layer.post_norm.weight, norm_epsilon_);
-  ops_->Add(sum, normed);
+  AddWhole(sum, normed);
   ops_->RmsNorm(normed, sum, layer.sum_norm.weight, norm_epsilon_);
-  ops_->Add(residual_, normed);
+  AddWhole(residual_, normed);
 }
 
 void Decoder::AddInput(const InputLayer& layer, int64_t layer_idx) {
   Norm({});
-  const Tensor gate = layer_inputs_->Gate(num_tokens_);
-  Multiply(gate, Normed(), layer.gate);
-  AddBranch(layer_inputs_->Gated(gate, layer_idx), layer.projection, layer.post_norm);
+  const Tensor gated = layer_inputs_->Gated(num_tokens_), own = split_.Part(gated);
+  Multiply(own, Normed(), layer.gate);
+  layer_inputs_->Gate(own, layer_idx);
+  split_.Gather(gated, own);
+  AddBranch(gated, layer.projection, layer.post_norm);
 }
 
 }  // namespace tandem

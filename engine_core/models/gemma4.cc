@@ -42,18 +42,20 @@ StatusOr<OwnedTensor> Constants(const LoadContext& context, int64_t size, float 
   return context.backend.device().Upload(Tensor(values.data(), DType::kF32, {size}), DType::kF32);
 }
 
-// The rows that the layer has of q, k and v.
+// The rank's rows of what the layer has of q, k and v.
 std::vector<StoredMatrix> Projections(const LoadContext& context, const LayerPlace& place,
                                       const AttentionLayer& layer) {
-  const auto block = [&](const char* name, int64_t rows) {
+  const HeadShare all = HeadsOfLayer(context.config, place.idx), &mine = *layer.heads;
+  const auto block = [&](const char* name, int64_t rows, Slice slice) {
     return StoredMatrix{.name = place.prefix + ".self_attn." + name,
                         .rows = rows,
-                        .columns = context.config.hidden_size};
+                        .columns = context.config.hidden_size,
+                        .row_slice = slice};
   };
-  std::vector<StoredMatrix> blocks = {block("q_proj", layer.heads->q_size())};
+  std::vector<StoredMatrix> blocks = {block("q_proj", all.q_size(), mine.q_rows())};
   if (!layer.has_own_kv) return blocks;
-  blocks.push_back(block("k_proj", layer.heads->kv_size()));
-  if (!layer.keys_are_values) blocks.push_back(block("v_proj", layer.heads->kv_size()));
+  blocks.push_back(block("k_proj", all.kv_size(), mine.kv_rows()));
+  if (!layer.keys_are_values) blocks.push_back(block("v_proj", all.kv_size(), mine.kv_rows()));
   return blocks;
 }
 
@@ -62,7 +64,7 @@ StatusOr<AttentionLayer> LoadGemma4Attention(const LoadContext& context, const L
   const bool has_bias = config.attention_bias;
   const std::string prefix = place.prefix + ".self_attn";
   AttentionLayer layer;
-  layer.heads = HeadsOfLayer(config, place.idx);
+  layer.heads = HeadsOfLayer(config, place.idx, context.share);
   layer.has_own_kv = config.KvLayerOf(place.idx) == place.idx;
   layer.keys_are_values = config.uneven.keys_are_values && config.IsGlobal(place.idx);
   layer.use_local_rope = !config.IsGlobal(place.idx);
@@ -72,7 +74,7 @@ StatusOr<AttentionLayer> LoadGemma4Attention(const LoadContext& context, const L
   ASSIGN_OR_RETURN(layer.qkv,
                    LoadLinear(context, Projections(context, place, layer), {.has_bias = has_bias}));
   ASSIGN_OR_RETURN(layer.out, LoadRows(context, prefix + ".o_proj", config.hidden_size,
-                                       layer.heads->q_size(), has_bias));
+                                       HeadsOfLayer(config, place.idx).q_size(), has_bias));
   ASSIGN_OR_RETURN(layer.q_norm, LoadVector(context, prefix + ".q_norm.weight", head_dim));
   ASSIGN_OR_RETURN(layer.post_norm,
                    LoadRmsNorm(context, place.prefix + ".post_attention_layernorm"));

@@ -73,7 +73,7 @@ struct AttentionLayer {
   LinearLayer qkv;  // merged rows q, k, v; with has_gate then those of the gate, as many as q's
   bool has_gate = false;  // what the heads compute is multiplied by sigmoid(gate)
   LinearLayer out;
-  std::optional<HeadShare> heads;  // where they are not those of the whole model; one rank
+  std::optional<HeadShare> heads;  // the rank's, where they are not those of the whole model
   bool keys_are_values = false;    // qkv has no rows of v, whose numbers are k's
   bool has_own_kv = true;      // else qkv is q alone, for the keys and values of an earlier layer
   OwnedTensor q_norm, k_norm;  // [head_dim]; empty view: none

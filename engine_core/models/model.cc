@@ -10,9 +10,11 @@ Model::Model(std::vector<std::unique_ptr<Stage>> stages) : stages_(std::move(sta
 
 void Model::Forward(const ModelStep& step) {
   Tensor hidden = step.hidden;
+  ModelStep of_stage = step;
   int first_layer = 0;
   for (const auto& stage : stages_) {
-    hidden = stage->Forward(step, first_layer, hidden);
+    hidden = stage->Forward(of_stage, first_layer, hidden);
+    of_stage.layer_inputs = stage->decoder().layer_inputs();
     first_layer += stage->num_layers();
   }
 }

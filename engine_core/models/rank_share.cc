@@ -18,24 +18,68 @@ Slice RankShare::OfAbout(int64_t n) const {
   return {.begin = begin, .count = std::min(most, n - begin)};
 }
 
+namespace {
+
+// Where the last stage begins at the latest: with the first layer whose keys and values a later one
+// reads.
+int64_t LastBeginOf(const ModelConfig& config) {
+  int64_t begin = config.num_layers;
+  for (int64_t i = 0; i < config.num_layers; ++i) {
+    if (config.KvLayerOf(i) != i) begin = std::min(begin, config.KvLayerOf(i));
+  }
+  return begin;
+}
+
+Status CheckStages(const ModelConfig& config, int num_stages) {
+  const std::string flag = "--pipeline-parallel-size " + std::to_string(num_stages);
+  if (num_stages > config.num_layers) {
+    return InvalidArgumentError(flag + ": must be at most the model's number of layers, which is " +
+                                std::to_string(config.num_layers));
+  }
+  if (const int64_t begin = LastBeginOf(config); num_stages - 1 > begin) {
+    return InvalidArgumentError(flag + ": must be at most " + std::to_string(begin + 1) +
+                                ", as the layers from " + std::to_string(begin) +
+                                " on, whose keys and values the model's last layers read, are in " +
+                                "one stage with these");
+  }
+  for (int stage = 1; stage < num_stages; ++stage) {
+    const int64_t first = LayersOf(config, {stage, num_stages}).begin;
+    if (!config.index.IsShared(first)) continue;
+    return InvalidArgumentError(flag + ": a stage would begin with layer " + std::to_string(first) +
+                                ", whose tokens attend to the keys that the layer before chooses");
+  }
+  return OkStatus();
+}
+
+// The heads of a layer that has these numbers of them.
+HeadShare ShareOfHeads(int64_t num_heads, int64_t num_kv_heads, int64_t head_dim, RankShare share) {
+  CHECK(num_kv_heads % share.size == 0 || share.size % num_kv_heads == 0)
+      << num_kv_heads << " for " << share.size << " ranks";
+  const Slice heads = share.Of(num_heads);
+  const int64_t group = num_heads / num_kv_heads;  // query heads of a key-value head
+  const int64_t first_kv = heads.begin / group, last_kv = (heads.end() - 1) / group;
+  return {.head_dim = head_dim,
+          .heads = heads,
+          .kv_heads = {.begin = first_kv, .count = last_kv - first_kv + 1}};
+}
+
+}  // namespace
+
 Status CheckRanks(const ModelConfig& config, const RankSizes& sizes) {
   const int tensor_parallel_size = sizes.tensor_parallel_size;
   const std::string flag = "--tensor-parallel-size " + std::to_string(tensor_parallel_size);
   if (config.recurrent.num_layers() > 0) {
     RETURN_IF_ERROR(CheckRecurrentRanks(config.recurrent, tensor_parallel_size, flag));
   }
-  if (config.is_uneven() && (tensor_parallel_size > 1 || sizes.pipeline_parallel_size > 1)) {
-    return InvalidArgumentError(
-        (tensor_parallel_size > 1
-             ? flag
-             : "--pipeline-parallel-size " + std::to_string(sizes.pipeline_parallel_size)) +
-        ": is not built for models whose layers differ in their heads, as those of " +
-        config.architecture + " do");
-  }
   const auto check_divides = [&](const char* name, int64_t n) {
     if (n % tensor_parallel_size == 0) return OkStatus();
     return InvalidArgumentError(flag + ": must divide the model's " + name + ", which is " +
                                 std::to_string(n));
+  };
+  const auto check_kv_heads = [&](const char* name, int64_t n) {
+    if (n % tensor_parallel_size == 0 || tensor_parallel_size % n == 0) return OkStatus();
+    return InvalidArgumentError(flag + ": must divide the model's " + name +
+                                " or be a multiple of it, which is " + std::to_string(n));
   };
   RETURN_IF_ERROR(check_divides("num_attention_heads", config.num_heads));
   RETURN_IF_ERROR(check_divides("hidden_size", config.hidden_size));
@@ -48,32 +92,18 @@ Status CheckRanks(const ModelConfig& config, const RankSizes& sizes) {
   RETURN_IF_ERROR(check_divides("moe_latent_size", config.moe_latent_size));
   RETURN_IF_ERROR(
       check_divides("shared experts, whose size is their sum", config.shared_intermediate_size));
+  RETURN_IF_ERROR(check_divides("hidden_size_per_layer_input", config.uneven.input_size));
   if (RankShare{tensor_parallel_size - 1, tensor_parallel_size}.OfAbout(config.vocab_size).count <
       1) {
     return InvalidArgumentError(flag + ": is too much for the model's vocab_size, which is " +
                                 std::to_string(config.vocab_size));
   }
-  if (config.num_kv_heads % tensor_parallel_size != 0 &&
-      tensor_parallel_size % config.num_kv_heads != 0) {
-    return InvalidArgumentError(
-        flag + ": must divide the model's num_key_value_heads or be a multiple of it, which is " +
-        std::to_string(config.num_kv_heads));
+  RETURN_IF_ERROR(check_kv_heads("num_key_value_heads", config.num_kv_heads));
+  if (config.is_uneven()) {
+    RETURN_IF_ERROR(
+        check_kv_heads("num_global_key_value_heads", config.uneven.num_global_kv_heads));
   }
-  if (sizes.pipeline_parallel_size > config.num_layers) {
-    return InvalidArgumentError("--pipeline-parallel-size " +
-                                std::to_string(sizes.pipeline_parallel_size) +
-                                ": must be at most the model's number of layers, which is " +
-                                std::to_string(config.num_layers));
-  }
-  for (int stage = 1; stage < sizes.pipeline_parallel_size; ++stage) {
-    const int64_t first = LayersOf(config.num_layers, {stage, sizes.pipeline_parallel_size}).begin;
-    if (!config.index.IsShared(first)) continue;
-    return InvalidArgumentError("--pipeline-parallel-size " +
-                                std::to_string(sizes.pipeline_parallel_size) +
-                                ": a stage would begin with layer " + std::to_string(first) +
-                                ", whose tokens attend to the keys that the layer before chooses");
-  }
-  return OkStatus();
+  return CheckStages(config, sizes.pipeline_parallel_size);
 }
 
 Slice LayersOf(int64_t num_layers, RankShare stage) {
@@ -86,27 +116,27 @@ Slice LayersOf(int64_t num_layers, RankShare stage) {
   return {.begin = stage.rank * layers + num_long_before, .count = layers + (is_long ? 1 : 0)};
 }
 
+Slice LayersOf(const ModelConfig& config, RankShare stage) {
+  const int64_t last_begin = LastBeginOf(config);
+  if (LayersOf(config.num_layers, {stage.size - 1, stage.size}).begin <= last_begin) {
+    return LayersOf(config.num_layers, stage);
+  }
+  if (stage.is_last()) return {last_begin, config.num_layers - last_begin};
+  return LayersOf(last_begin, {stage.rank, stage.size - 1});
+}
+
 AttentionShape HeadShare::attention_shape() const {
   return {.num_heads = static_cast<int>(heads.count),
           .num_kv_heads = static_cast<int>(kv_heads.count),
           .head_dim = static_cast<int>(head_dim)};
 }
 
-HeadShare HeadsOfLayer(const ModelConfig& config, int64_t layer) {
-  return {.head_dim = config.HeadDimOf(layer),
-          .heads = {0, config.num_heads},
-          .kv_heads = {0, config.KvHeadsOf(layer)}};
+HeadShare HeadsOfLayer(const ModelConfig& config, int64_t layer, RankShare share) {
+  return ShareOfHeads(config.num_heads, config.KvHeadsOf(layer), config.HeadDimOf(layer), share);
 }
 
 HeadShare HeadsOf(const ModelConfig& config, RankShare share) {
-  CHECK(config.num_kv_heads % share.size == 0 || share.size % config.num_kv_heads == 0)
-      << config.num_kv_heads << " for " << share.size << " ranks";
-  const Slice heads = share.Of(config.num_heads);
-  const int64_t group = config.num_heads / config.num_kv_heads;  // query heads of a key-value head
-  const int64_t first_kv = heads.begin / group, last_kv = (heads.end() - 1) / group;
-  return {.head_dim = config.head_dim,
-          .heads = heads,
-          .kv_heads = {.begin = first_kv, .count = last_kv - first_kv + 1}};
+  return ShareOfHeads(config.num_heads, config.num_kv_heads, config.head_dim, share);
 }
 
 }  // namespace tandem

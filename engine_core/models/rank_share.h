@@ -5,8 +5,8 @@
 // Every matrix is split by its output rows alone, so each number that a rank computes is computed
 // as one rank would: no sum is cut. What the next matrix needs of the other ranks it reads from
 // them (kernels/shared_communicator.h). Values, any thread. REQUIRES: a share's size divides the
-// number of heads, the hidden size and the inner sizes, and divides the number of key-value heads
-// or is a multiple of it (CheckRanks).
+// number of heads, the hidden size and the inner sizes, and divides the numbers of key-value heads
+// or is a multiple of them (CheckRanks).
 
 #include <cstdint>
 
@@ -52,6 +52,9 @@ Status CheckRanks(const ModelConfig& config, const RankSizes& sizes);
 // stage but one and in those before it where `size` does not divide num_layers (the last stage has
 // the head, and the first the embedding). vLLM splits the same way.
 Slice LayersOf(int64_t num_layers, RankShare stage);
+// Those of a model. Layers that read the keys and values of earlier ones are in one stage with
+// these, the last, which may thus be longer than the others.
+Slice LayersOf(const ModelConfig& config, RankShare stage);
 
 // The attention heads of one rank. Each key-value head is on the ranks of the query heads that read
 // it: ranks that outnumber the key-value heads hold copies.
@@ -69,7 +72,7 @@ struct HeadShare {
   AttentionShape attention_shape() const;
 };
 HeadShare HeadsOf(const ModelConfig& config, RankShare share = {});
-// Those of one layer, of a model whose layers differ in their heads, which one rank has.
-HeadShare HeadsOfLayer(const ModelConfig& config, int64_t layer);
+// Those of one layer, of a model whose layers differ in their heads.
+HeadShare HeadsOfLayer(const ModelConfig& config, int64_t layer, RankShare share = {});
 
 }  // namespace tandem

@@ -55,7 +55,7 @@ Status RecurrentMixer::AllocateStep(const LoadContext& context) {
 Status RecurrentMixer::AllocateKept(const LoadContext& context) {
   max_drafts_ = context.limits.max_drafts;
   if (max_drafts_ == 0) return OkStatus();
-  const Slice layers = LayersOf(context.config.num_layers, context.stage);
+  const Slice layers = LayersOf(context.config, context.stage);
   int64_t num_layers = 0;
   for (int64_t i = layers.begin; i < layers.end(); ++i) num_layers += all_.HasState(i) ? 1 : 0;
   kept_.reserve(static_cast<size_t>(num_layers));

@@ -13,7 +13,7 @@ StatusOr<std::unique_ptr<Stage>> Stage::Load(const LoadContext& context, Decoder
   ASSIGN_OR_RETURN(Decoder decoder, Decoder::Load(ends, std::move(options)));
   std::vector<std::unique_ptr<Layer>> layers;
   std::vector<KvScales> kv_scales;
-  const Slice slice = LayersOf(context.config.num_layers, context.stage);
+  const Slice slice = LayersOf(context.config, context.stage);
   for (int64_t i = slice.begin; i < slice.end(); ++i) {
     const std::string prefix = is_alone ? context.only_layer : layers_prefix + std::to_string(i);
     ASSIGN_OR_RETURN(std::unique_ptr<Layer> layer, load_layer({.idx = i, .prefix = prefix}));
@@ -28,6 +28,7 @@ StatusOr<std::unique_ptr<Stage>> Stage::Load(const LoadContext& context, Decoder
 Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidden) {
   decoder_.SetAdapters(step.adapters);
   decoder_.SetPositions(step.mrope_positions, step.last_seen);
+  decoder_.SetLayerInputs(step.layer_inputs);
   if (is_first_) {
     decoder_.Embed(step.token_ids, step.plan->batch().positions, step.token_types, step.embedded,
                    hidden);

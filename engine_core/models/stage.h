@@ -43,6 +43,8 @@ struct ModelStep {
   // Where the hidden states are, [T, H] res: those that the stages of earlier ranks have left
   // there, or room for the first stage's. Empty: the model's own memory.
   Tensor hidden = {};
+  // Likewise what tokens bring to all layers, [T, L I] res, of models where they do (LayerInputs).
+  Tensor layer_inputs = {};
   const StepAdapters* adapters = nullptr;  // null: no token has one
   std::span<const StateTap> taps = {};     // filled by Forward
 

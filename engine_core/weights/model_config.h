@@ -194,6 +194,7 @@ struct ModelConfig {
   }
   // The layer whose keys and values it reads: mostly itself.
   int64_t KvLayerOf(int64_t layer) const;
+  int64_t num_layer_inputs() const { return num_layers * uneven.input_size; }  // of a token
   int64_t InnerSizeOf(int64_t layer) const {
     return uneven.has_wide_mlps && KvLayerOf(layer) != layer ? 2 * intermediate_size
                                                              : intermediate_size;

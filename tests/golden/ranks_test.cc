@@ -273,6 +273,40 @@ TEST_CASE("ranks: states of kinds that no recorded model of the smaller set has"
   }
 }
 
+// Windows in every second layer, with made up weights: heads that differ, inputs of layers, layers
+// that share; and mixtures beside MLPs, whose keys are values.
+TEST_CASE("ranks: layers that differ in their heads") {
+  const json prompts = MadeUpPrompts(19, 500);
+  const std::string model = R"({"architectures": ["Gemma4ForCausalLM"], "vocab_size": 515,
+      "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 6, "sliding_window": 40,
+      "sliding_window_pattern": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+      "head_dim": 16, "global_head_dim": 48, "max_position_embeddings": 1024,
+      "tie_word_embeddings": true, "vocab_size_per_layer_input": 520, )";
+  for (const char* more : {R"("num_kv_shared_layers": 2, "use_double_wide_mlp": true,
+                              "hidden_size_per_layer_input": 24, "final_logit_softcapping": 2})",
+                           R"("attention_k_eq_v": true, "num_global_key_value_heads": 1,
+                              "enable_moe_block": true, "num_experts": 4, "top_k_experts": 2,
+                              "moe_intermediate_size": 32, "hidden_size_per_layer_input": 0})"}) {
+    CAPTURE(more);
+    const TempFolder folder;
+    folder.Write("config.json", model + more);
+    const auto weights = MakeDummyWeights(37);
+    for (const char* quantization : {"none", "int8"}) {
+      EngineDriverOptions options;
+      options.dtype = DType::kBf16;
+      options.formats = WeightFormatsOf(quantization);
+      options.weights = weights.get();
+      const std::vector<Transcript> expected = RunAllPrompts(folder.path(), prompts, options, {});
+      for (const Split& split :
+           {kTwoShares, kTwoSharesOfExperts, kFourShares, kTwoStages, kThreeStages, kBoth}) {
+        if (split.splits_experts && !IsMixture(folder.path())) continue;
+        CAPTURE(split.ranks.tensor, split.ranks.pipeline, split.splits_experts);
+        CheckSame(expected, RunAllPrompts(folder.path(), prompts, options, split));
+      }
+    }
+  }
+}
+
 TEST_CASE("ranks: the reference backend") {
   EngineDriverOptions options;
   options.reference_backend = true;

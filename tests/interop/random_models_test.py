@@ -137,19 +137,25 @@ def publish_kimi(folder):
 def is_divisible(config):
     """Whether two ranks can share the heads: each KV head goes to one rank, or a single one to both."""
     heads = [config.get(key, 2) for key in ("num_attention_heads", "n_head", "linear_num_key_heads")]
-    kv_heads = [config.get(key, 2) for key in ("num_key_value_heads", "num_kv_heads")]
+    kv_heads = [config.get(key, 2) for key in ("num_key_value_heads", "num_kv_heads", "num_global_key_value_heads")]
     heads.append(config.get("linear_attn_config", {}).get("num_heads", 2))
     return all(n % 2 == 0 for n in heads) and all(n == 1 or n % 2 == 0 for n in kv_heads)
+
+
+def has_two_stages(config):
+    """Whether a layer remains before the last stage, which has those whose KV its last layers read."""
+    shared = config.get("num_kv_shared_layers", 0)
+    own = config["layer_types"][:-shared] if shared else []
+    return not shared or min(len(own) - 1 - own[::-1].index(kind) for kind in set(config["layer_types"][-shared:])) > 0
 
 
 def draw_flags(config, dice):
     flags = ["--max-num-batched-tokens", dice.pick("32", "48", "100", "512")]
     ranks = dice.random()
-    if "global_head_dim" not in config:  # layers whose heads differ are not divided
-        if ranks < 0.25 and is_divisible(config):
-            flags += ["-tp", "2"]
-        elif 0.25 <= ranks < 0.4:
-            flags += ["-pp", "2"]
+    if ranks < 0.25 and is_divisible(config):
+        flags += ["-tp", "2"]
+    elif 0.25 <= ranks < 0.4 and has_two_stages(config):
+        flags += ["-pp", "2"]
     if dice.maybe(0.3):
         flags += ["--block-size", dice.pick("32", "64")]
     if dice.maybe(0.2):

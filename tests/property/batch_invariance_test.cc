@@ -341,6 +341,7 @@ TEST_CASE("batch invariance: layers that differ in their heads, share caches and
   CheckInvariance(UnevenOptions(weights.get(), DType::kBf16, keys), 1400, 3);
   CheckInvariance(UnevenOptions(weights.get(), DType::kF32, keys), 1450, 2);
   EngineDriverOptions options = UnevenOptions(weights.get(), DType::kBf16, keys);
+  CheckInvariance(options, 1490, 2, kMaxModelLen / 32 + 4, {.tensor = 2, .pipeline = 2});
   options.kv_format = KvFormat::kInt8;
   CheckInvariance(options, 1500, 2);
 }

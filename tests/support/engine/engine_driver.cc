@@ -122,7 +122,7 @@ EngineDriver::~EngineDriver() {
 void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelConfig& config,
                               const ModelRunnerOptions& runner_options) {
   const auto shape =
-      RankGroupShape::Of(options.ranks, runner_options.limits, config.hidden_size,
+      RankGroupShape::Of(options.ranks, runner_options.limits, config,
                          options.adapter_sites == nullptr ? 0 : options.max_loras, /*spins=*/50);
   group_ = RankGroup::Create(shape).value();
   for (int rank = 0; rank < options.ranks.num_ranks(); ++rank) {

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <set>
 #include <utility>
 
 #include <catch2/catch.hpp>
@@ -15,8 +16,10 @@ TEST_CASE("rank group: a rank reads from the memory what the output rank has cho
                                  .max_num_batched_tokens = 40,
                                  .max_model_len = 500,
                                  .groups = LayerGroups::OfStates(2, 5)};
-  const auto shape = RankGroupShape::Of({.tensor = 2}, limits, /*hidden_size=*/64,
-                                        /*max_adapters=*/0, /*spins=*/0);
+  ModelConfig model;
+  model.hidden_size = 64;
+  const auto shape = RankGroupShape::Of({.tensor = 2}, limits, model, /*max_adapters=*/0,
+                                        /*spins=*/0);
   const auto first = RankGroup::Create(shape).value();
   const auto other = RankGroup::Open(UniqueFd(dup(first->file())), 1).value();
   CHECK(other->shape().groups == limits.groups);
@@ -33,8 +36,40 @@ TEST_CASE("rank group: a rank reads from the memory what the output rank has cho
   // A step of the most tokens has room with the tables and slots of all groups.
   ExecutorLimits one = limits;
   one.groups = {};
-  const auto of_one = RankGroupShape::Of({.tensor = 2}, one, 64, 0, 0);
+  const auto of_one = RankGroupShape::Of({.tensor = 2}, one, model, 0, 0);
   CHECK(shape.max_record_bytes - of_one.max_record_bytes >= 6 * (40 + 3 * 6) * 4);
+}
+
+TEST_CASE("rank group: steps in flight have hidden states and layers' inputs of their own") {
+  const ExecutorLimits limits = {
+      .block_size = 32, .max_num_seqs = 1, .max_num_batched_tokens = 3, .max_model_len = 64};
+  ModelConfig model;
+  model.hidden_size = 4;
+  model.num_layers = 5;
+  model.uneven.input_size = 2;
+  const auto shape =
+      RankGroupShape::Of({.pipeline = 2}, limits, model, /*max_adapters=*/0, /*spins=*/0);
+  const auto last = RankGroup::Create(shape).value();
+  const auto first = RankGroup::Open(UniqueFd(dup(last->file())), 0).value();
+  std::set<const void*> places;
+  for (int64_t step = 1; step <= 2; ++step) {
+    const Tensor hidden = first->AwaitHidden(step, 3), inputs = first->LayerInputsOf(step, 3);
+    CHECK((hidden.rows() == 3 && hidden.shape[1] == 4));
+    CHECK((inputs.rows() == 3 && inputs.shape[1] == 10));
+    float number = static_cast<float>(step);
+    for (const Tensor& each : {hidden, inputs}) {
+      for (int64_t i = 0; i < each.NumElements(); ++i) each.Data<float>()[i] = number++;
+      places.insert(each.data);
+    }
+    first->EndStage(step);
+  }
+  CHECK(places.size() == 4);
+  for (int64_t step = 1; step <= 2; ++step) {
+    const auto begin = static_cast<float>(step);
+    CHECK(last->AwaitHidden(step, 3).Data<float>()[11] == begin + 11);
+    CHECK(last->LayerInputsOf(step, 3).Data<float>()[0] == begin + 12);
+    CHECK(last->LayerInputsOf(step, 3).Data<float>()[29] == begin + 41);
+  }
 }
 
 }  // namespace

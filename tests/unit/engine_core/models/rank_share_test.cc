@@ -66,6 +66,50 @@ TEST_CASE("rank share: ranks that outnumber the key-value heads hold copies of t
   CHECK(kv_heads == std::vector<int64_t>{0, 0, 0, 0, 1, 1, 1, 1});
 }
 
+// The last two of six layers read the keys and values of the third and the fourth.
+ModelConfig SharingConfig() {
+  ModelConfig config;
+  config.num_layers = 6;
+  config.num_heads = 4;
+  config.num_kv_heads = 2;
+  config.head_dim = 16;
+  config.hidden_size = config.intermediate_size = config.vocab_size = 64;
+  config.sliding_window = 32;
+  config.sliding_layers = {true, false, true, false, true, false};
+  config.uneven = {.global_head_dim = 32, .num_global_kv_heads = 1, .num_sharing_layers = 2};
+  return config;
+}
+
+TEST_CASE("rank share: layers whose heads differ have each their own") {
+  const ModelConfig config = SharingConfig();
+  const RankShare second = {.rank = 1, .size = 2};
+  const HeadShare local = HeadsOfLayer(config, 0, second), global = HeadsOfLayer(config, 1, second);
+  CHECK(local.q_rows() == Slice{32, 32});
+  CHECK(local.kv_rows() == Slice{16, 16});
+  CHECK(global.q_rows() == Slice{64, 64});
+  CHECK(global.kv_rows() == Slice{0, 32});  // a copy
+  CHECK(HeadsOfLayer(config, 1).kv_heads == Slice{0, 1});
+}
+
+TEST_CASE("rank share: layers that share keys and values are in the stage that has these") {
+  const ModelConfig config = SharingConfig();
+  const auto layers = [&](int rank, int size) { return LayersOf(config, {rank, size}); };
+  CHECK(layers(0, 1) == Slice{0, 6});
+  CHECK(layers(0, 2) == Slice{0, 2});
+  CHECK(layers(1, 2) == Slice{2, 4});
+  CHECK(layers(0, 3) == Slice{0, 1});
+  CHECK(layers(1, 3) == Slice{1, 1});
+  CHECK(layers(2, 3) == Slice{2, 4});
+  CHECK(CheckRanks(config, {.tensor_parallel_size = 2, .pipeline_parallel_size = 3}).ok());
+  using Catch::Matchers::Contains;
+  CHECK_THAT(CheckRanks(config, {.pipeline_parallel_size = 4}).message(),
+             Contains("--pipeline-parallel-size 4") && Contains("at most 3") &&
+                 Contains("layers from 2 on"));
+  ModelConfig even = config;
+  even.uneven.num_sharing_layers = 0;
+  CHECK(LayersOf(even, {1, 2}) == Slice{3, 3});
+}
+
 TEST_CASE("rank share: a vocabulary that does not divide leaves the last ranks less") {
   const auto share = [](int rank) { return RankShare{.rank = rank, .size = 4}; };
   CHECK(share(0).OfAbout(10) == Slice{0, 3});
@@ -115,11 +159,16 @@ TEST_CASE(
   config.moe_intermediate_size = 32;
   config.vocab_size = 1;
   CHECK_THAT(refusal({.tensor_parallel_size = 2}), Contains("vocab_size, which is 1"));
-  config.uneven.global_head_dim = 8;
-  CHECK_THAT(refusal({.tensor_parallel_size = 2}),
-             Contains("--tensor-parallel-size 2") && Contains("differ in their heads"));
-  CHECK_THAT(refusal({.pipeline_parallel_size = 2}),
-             Contains("--pipeline-parallel-size 2") && Contains("differ in their heads"));
+  ModelConfig uneven = SharingConfig();
+  uneven.uneven.input_size = 15;
+  CHECK_THAT(CheckRanks(uneven, {.tensor_parallel_size = 2}).message(),
+             Contains("hidden_size_per_layer_input, which is 15"));
+  uneven.uneven.input_size = 0;
+  uneven.num_heads = uneven.num_kv_heads = 12;
+  uneven.hidden_size = uneven.intermediate_size = 12;
+  uneven.uneven.num_global_kv_heads = 3;
+  CHECK_THAT(CheckRanks(uneven, {.tensor_parallel_size = 4}).message(),
+             Contains("num_global_key_value_heads") && Contains("which is 3"));
 }
 
 // A layer of two key heads, each with two value heads.
