@@ -117,8 +117,6 @@ Status SetPooling(const EngineConfig& config, const ModelConfig& model, EngineSe
     return InvalidArgumentError(flag + ": is not built for models that make vectors or scores");
   };
   if (setup->device == "cuda") return refuse("--device cuda");
-  if (config.tensor_parallel_size > 1) return refuse("--tensor-parallel-size above 1");
-  if (config.pipeline_parallel_size > 1) return refuse("--pipeline-parallel-size above 1");
   if (!config.speculative_config.empty()) return refuse("--speculative-config");
   if (config.enable_prompt_embeds) return refuse("--enable-prompt-embeds");
   return OkStatus();

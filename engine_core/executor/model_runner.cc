@@ -119,7 +119,8 @@ Status ModelRunner::Allocate(PoolerHead head) {
                                                 .attention_work = plans_.WorkSize(tokens, seqs),
                                                 .table_columns = batch_.max_blocks_per_request(),
                                                 .num_groups = limits_.groups.count(),
-                                                .has_adapters = has_adapters_}));
+                                                .has_adapters = has_adapters_,
+                                                .has_token_types = limits_.pooling.has_value()}));
   if (limits_.hidden_size > 0) {
     ASSIGN_OR_RETURN(embedded_,
                      EmbeddedInputs::Create(&backend_->device(), tokens, limits_.hidden_size));
@@ -305,7 +306,7 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   StepLayout& layout = newest_->layout;
   layout.LayOut(step, batch_);
   if (places_ != nullptr) places_->Place(&layout);
-  if (pooler_ != nullptr) return RunPooled();
+  if (pooler_ != nullptr) return SubmitPooled();
   sampler_->Begin(layout, &newest_->samples);
   const bool samples_later = backend_->device().memory_is_host();
   if (!samples_later) sampler_->TakeMasks(step, &newest_->samples);
@@ -339,15 +340,18 @@ void ModelRunner::FillRows(const StepLayout& layout) {
   if (images_) images_->Fill(layout, batch_, &embedded_rows_);
 }
 
-// The result is complete: it runs on the host.
-Status ModelRunner::RunPooled() {
+Status ModelRunner::SubmitPooled() {
   FillRows(newest_->layout);
   SendInputs(newest_, StepMode::kRun);
-  clock_.Begin(&newest_->times);
-  RunModel(*newest_);
-  pooler_->Run(newest_->layout, model_.get(), newest_->result);
-  clock_.End(&newest_->times);
+  if (!runs_late_) RunPooled(newest_);
   return status();
+}
+
+void ModelRunner::RunPooled(StepInFlight* step) {
+  clock_.Begin(&step->times);
+  RunModel(*step);
+  pooler_->Run(step->layout, model_.get(), step->result);
+  clock_.End(&step->times);
 }
 
 Status ModelRunner::status() const {
@@ -396,6 +400,7 @@ void ModelRunner::FinishAll() {
 
 void ModelRunner::FinishStep(StepInFlight* step) {
   if (pooler_ != nullptr) {
+    if (runs_late_) RunPooled(step);
     clock_.Add(step->times);
     step->result = nullptr;
     return;
@@ -482,9 +487,14 @@ void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
                  .attention_work = plans_.WorkSize(layout.num_tokens(), layout.num_requests()),
                  .table_columns = TableColumns(layout, mode),
                  .num_groups = limits_.groups.count(),
-                 .has_adapters = layout.is_adapted});
+                 .has_adapters = layout.is_adapted,
+                 .has_token_types = num_token_types_ > 0});
   inputs_.Fill(layout, batch_, kv_cache_->numbers_per_block());
-  if (pooler_ == nullptr) sampler_->FillRows(layout, inputs_.host().sampling_rows);
+  if (pooler_ == nullptr) {
+    sampler_->FillRows(layout, inputs_.host().sampling_rows);
+  } else if (num_token_types_ > 0) {
+    pooler_->FillTokenTypes(layout, inputs_.host().token_types);
+  }
   if (ranks_ != nullptr) step->published = ranks_->PublishStep(inputs_, layout, mode);
   if (reads_ring_) return;
   plans_.Fill(inputs_, layout.lengths());
@@ -496,6 +506,7 @@ void ModelRunner::RunModel(const StepInFlight& step) {
   if (pooler_ == nullptr) sampler_->FillSampledInputs(inputs.token_ids);
   if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
   ModelStep model_step = {.token_ids = inputs.token_ids,
+                          .token_types = inputs.token_types,
                           .embedded = embedded_rows_,
                           .plan = plans_.first(),
                           .other_plans = plans_.others(),
@@ -516,7 +527,6 @@ void ModelRunner::RunModel(const StepInFlight& step) {
     model_step.layer_inputs = ranks_->LayerInputsOf(step.published.number, inputs.token_ids.rows());
   }
   if (drafts_) model_step.taps = drafts_->Taps(inputs.token_ids.rows());
-  if (pooler_ != nullptr) model_step.token_types = pooler_->TokenTypes(step.layout);
   model_->Forward(model_step);
   if (drafts_) drafts_->TakeStates(model_.get());
   embedded_.SetSent();

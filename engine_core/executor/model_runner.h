@@ -160,7 +160,9 @@ class ModelRunner final : public Executor {
   const StepInputs::Views& InputsOf(const StepInFlight& step) const {
     return reads_ring_ ? step.published.inputs : inputs_.device();
   }
-  Status RunPooled();
+  Status SubmitPooled();
+  // The model, then the pooler: the step's result is complete.
+  void RunPooled(StepInFlight* step);
   // From a step's logits to its result; as the last stage, from the hidden states.
   void FinishStep(StepInFlight* step);
   // Whether a layer keeps a state, as recurrent ones do.

@@ -15,10 +15,6 @@ StatusOr<std::unique_ptr<Pooler>> Pooler::Create(Backend* backend, const PoolerC
                    backend->device().Allocate(backend->activation_dtype(),
                                               {limits.max_num_batched_tokens, hidden_size}));
   pooler->num_token_types_ = num_token_types;
-  if (num_token_types > 0) {
-    ASSIGN_OR_RETURN(pooler->token_types_,
-                     backend->device().Allocate(DType::kI32, {limits.max_num_batched_tokens}));
-  }
   pooler->rows_.resize(static_cast<size_t>(limits.max_num_seqs));
   pooler->results_.resize(static_cast<size_t>(limits.max_num_seqs));
   return pooler;
@@ -35,10 +31,9 @@ void Pooler::Admit(RequestSlot slot, const wire::PoolingParams& params) {
   row.token_rows.clear();
 }
 
-Tensor Pooler::TokenTypes(const StepLayout& layout) {
-  if (num_token_types_ == 0) return {};
-  const Tensor types = token_types_.view().Rows(0, layout.num_tokens());
+void Pooler::FillTokenTypes(const StepLayout& layout, const Tensor& types) const {
   auto* to = types.Data<int32_t>();
+  std::fill_n(to, types.rows(), 0);  // also of padding
   for (size_t i = 0; i < layout.requests.size(); ++i) {
     const Row& row = rows_[static_cast<size_t>(Index(layout.requests[i].slot))];
     int64_t position = layout.requests[i].num_computed_tokens;
@@ -46,7 +41,6 @@ Tensor Pooler::TokenTypes(const StepLayout& layout) {
       to[t] = num_token_types_ > 1 && position >= row.second_begin ? 1 : 0;
     }
   }
-  return types;
 }
 
 void Pooler::Run(const StepLayout& layout, Model* model, ModelOutput* result) {

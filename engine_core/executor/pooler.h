@@ -30,9 +30,8 @@ class Pooler {
 
   // Before a request's first step, in this run or after a preemption.
   void Admit(RequestSlot slot, const wire::PoolingParams& params);
-  // Before the model runs the step: which text each of its tokens belongs to, [T] i32; empty if the
-  // model has no types.
-  Tensor TokenTypes(const StepLayout& layout);
+  // Of a model with types: which text each of the step's tokens belongs to.  types: [T] i32.
+  void FillTokenTypes(const StepLayout& layout, const Tensor& types) const;
   // After the model has run the step. The results go to *result.
   void Run(const StepLayout& layout, Model* model, ModelOutput* result);
 
@@ -62,9 +61,8 @@ class Pooler {
   PoolerHead head_;
   int64_t hidden_size_;
   int64_t num_token_types_ = 0;
-  OwnedTensor states_;       // [T, H] act
-  OwnedTensor token_types_;  // [T] i32
-  std::vector<Row> rows_;    // by slot
+  OwnedTensor states_;     // [T, H] act
+  std::vector<Row> rows_;  // by slot
   std::vector<RequestResult> results_;
 };
 

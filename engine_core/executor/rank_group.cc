@@ -78,7 +78,8 @@ RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits
       .num_logits_rows = tokens,
       .table_columns = (limits.max_model_len + limits.block_size - 1) / limits.block_size,
       .num_groups = limits.groups.count(),
-      .has_adapters = max_adapters > 0};
+      .has_adapters = max_adapters > 0,
+      .has_token_types = limits.pooling.has_value()};
   return {.counts = counts,
           .groups = limits.groups,
           .block_size = limits.block_size,

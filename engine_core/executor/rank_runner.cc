@@ -129,6 +129,7 @@ void RankRunner::RunLayers(const StepInputs::Views& inputs, int64_t step_number,
                            const StepAdapters* adapters) {
   if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
   ModelStep step = {.token_ids = inputs.token_ids,
+                    .token_types = inputs.token_types,
                     .plan = plans_.first(),
                     .other_plans = plans_.others(),
                     .kv_cache = kv_cache_.get(),

@@ -32,6 +32,7 @@ StepInputs::Views CutViews(const StepShape& shape, Cutter* cutter) {
   views.positions = cutter->Cut({shape.num_tokens});
   views.slots = cutter->Cut({shape.num_groups * shape.num_tokens});
   if (shape.has_adapters) views.adapters = cutter->Cut({shape.num_tokens});
+  if (shape.has_token_types) views.token_types = cutter->Cut({shape.num_tokens});
   views.logits_rows = cutter->Cut({shape.num_logits_rows});
   views.sampling_rows = cutter->Cut({shape.num_logits_rows, kSamplingRowWidth});
   views.block_table = cutter->Cut({shape.num_groups * shape.num_requests, shape.table_columns});

@@ -26,6 +26,7 @@ struct StepShape {
   int64_t table_columns = 0;   // blocks of the request with the longest block table
   int64_t num_groups = 1;      // of layers
   bool has_adapters = false;   // some token has one
+  bool has_token_types = false;
 };
 
 class StepInputs {
@@ -40,6 +41,7 @@ class StepInputs {
     Tensor positions;       // [T]
     Tensor slots;           // [groups * T], group after group
     Tensor adapters;        // [T], AdapterRows::slots; empty without has_adapters
+    Tensor token_types;     // [T], ModelStep::token_types; empty without has_token_types
     Tensor logits_rows;     // [L]
     Tensor sampling_rows;   // [L, kSamplingRowWidth], SamplingRows
     Tensor block_table;     // [groups * R, table_columns], group after group
@@ -54,7 +56,8 @@ class StepInputs {
   const Views& host() const { return host_views_; }
   const Views& device() const { return device_views_; }  // for ops
   // Writes a layout of the shape that Begin was given: all parts but attention_work
-  // (PlanAttention's) and sampling_rows (StepSampler's). numbers_per_block: KvCache's.
+  // (PlanAttention's), sampling_rows (StepSampler's) and token_types (Pooler's).
+  // numbers_per_block: KvCache's.
   void Fill(const StepLayout& layout, const InputBatch& batch, int64_t numbers_per_block = 1);
   // Writes what numbers() returned at another rank, for a shape that differs in attention_work at
   // most.

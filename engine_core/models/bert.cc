@@ -36,24 +36,25 @@ std::string BertPrefix(const Weights& weights) {
 StatusOr<std::unique_ptr<Layer>> LoadBertLayer(const LoadContext& context,
                                                const LayerPlace& place) {
   const int64_t hidden = context.config.hidden_size, inner = context.config.intermediate_size;
-  const auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
-    return StoredMatrix{.name = place.prefix + name, .rows = rows, .columns = columns};
+  const HeadShare own = context.heads();
+  const auto heads = [&](const char* name, Slice rows) {
+    return StoredMatrix{
+        .name = place.prefix + name, .rows = hidden, .columns = hidden, .row_slice = rows};
   };
-  const StoredMatrix qkv[] = {matrix(".attention.self.query", hidden, hidden),
-                              matrix(".attention.self.key", hidden, hidden),
-                              matrix(".attention.self.value", hidden, hidden)};
-  const StoredMatrix out[] = {matrix(".attention.output.dense", hidden, hidden)};
-  const StoredMatrix up[] = {matrix(".intermediate.dense", inner, hidden)};
-  const StoredMatrix down[] = {matrix(".output.dense", hidden, inner)};
-  const LinearOptions options = {.has_bias = true};
+  const auto load = [&](const char* name, int64_t rows, int64_t columns) {
+    return LoadRows(context, place.prefix + name, rows, columns, /*has_bias=*/true);
+  };
+  const StoredMatrix qkv[] = {heads(".attention.self.query", own.q_rows()),
+                              heads(".attention.self.key", own.kv_rows()),
+                              heads(".attention.self.value", own.kv_rows())};
   auto layer = std::make_unique<BertLayer>();
-  ASSIGN_OR_RETURN(layer->attention.qkv, LoadLinear(context, qkv, options));
-  ASSIGN_OR_RETURN(layer->attention.out, LoadLinear(context, out, options));
+  ASSIGN_OR_RETURN(layer->attention.qkv, LoadLinear(context, qkv, {.has_bias = true}));
+  ASSIGN_OR_RETURN(layer->attention.out, load(".attention.output.dense", hidden, hidden));
   layer->attention.options = AttentionOptionsOf(context.config, place.idx);
   ASSIGN_OR_RETURN(layer->attention_norm,
                    LoadLayerNorm(context, place.prefix + ".attention.output.LayerNorm"));
-  ASSIGN_OR_RETURN(layer->mlp.up, LoadLinear(context, up, options));
-  ASSIGN_OR_RETURN(layer->mlp.down, LoadLinear(context, down, options));
+  ASSIGN_OR_RETURN(layer->mlp.up, load(".intermediate.dense", inner, hidden));
+  ASSIGN_OR_RETURN(layer->mlp.down, load(".output.dense", hidden, inner));
   layer->mlp.activation = Activation::kErfGelu;
   ASSIGN_OR_RETURN(layer->mlp_norm, LoadLayerNorm(context, place.prefix + ".output.LayerNorm"));
   return std::unique_ptr<Layer>(std::move(layer));

@@ -223,7 +223,7 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions, const Tens
   if (ranks_ == nullptr) {
     EmbedRows(0, token_ids, positions, token_types);
   } else if (ranks_->is_shared()) {
-    EmbedOwnRows(token_ids, positions);
+    EmbedOwnRows(token_ids, positions, token_types);
   } else {
     EmbedParts(token_ids, positions);
   }
@@ -281,7 +281,8 @@ void Decoder::FinishEmbedding(int64_t begin, const Tensor& out, const Tensor& po
   if (!embedding_norm_.weight.view().empty()) NormEmbedded(out);
 }
 
-void Decoder::EmbedOwnRows(const Tensor& token_ids, const Tensor& positions) {
+void Decoder::EmbedOwnRows(const Tensor& token_ids, const Tensor& positions,
+                           const Tensor& token_types) {
   const Slice own = vocabulary_.own();
   const Tensor own_ids = ranks_->IdsFrom(token_ids, own.begin);
   const auto* ids = own_ids.Data<int32_t>();
@@ -290,7 +291,9 @@ void Decoder::EmbedOwnRows(const Tensor& token_ids, const Tensor& positions) {
     const int64_t begin = end;
     while (end < num_tokens_ && is_own(end)) ++end;
     if (end == begin) continue;
-    EmbedRows(begin, own_ids.Rows(begin, end - begin), positions.Rows(begin, end - begin), {});
+    const auto run = [&](const Tensor& all) { return all.Rows(begin, end - begin); };
+    EmbedRows(begin, run(own_ids), run(positions),
+              token_types.empty() ? Tensor() : run(token_types));
   }
 }
 
@@ -359,8 +362,15 @@ void Decoder::Norm(const NormLayer& norm) {
   }
 }
 
+// In place: where ranks share memory, each norms some rows.
 void Decoder::NormResidual(const NormLayer& norm) {
-  ops_->LayerNorm(residual(), residual_, norm.weight, norm.bias, norm_epsilon_);
+  Tensor rows = residual();
+  if (ranks_ != nullptr && ranks_->is_shared()) {
+    const Slice own = share_.OfAbout(num_tokens_);
+    rows = rows.Rows(own.begin, own.count);
+  }
+  if (rows.rows() > 0) ops_->LayerNorm(rows, rows, norm.weight, norm.bias, norm_epsilon_);
+  Meet();
 }
 
 Tensor Decoder::Normed() {

@@ -196,7 +196,7 @@ class Decoder {
   void NormEmbedded(const Tensor& rows);
   void NormEmbeddedRows(std::span<const EmbeddedRows> embedded);
   // Those whose ids are in the rank's part of the vocabulary, where all ranks see the residual.
-  void EmbedOwnRows(const Tensor& token_ids, const Tensor& positions);
+  void EmbedOwnRows(const Tensor& token_ids, const Tensor& positions, const Tensor& token_types);
   // Where each has its own.
   void EmbedParts(const Tensor& token_ids, const Tensor& positions);
   // The rest of Attend, from the qkv of the step.

@@ -11,31 +11,35 @@ namespace {
 StatusOr<LlamaLayer> LoadModernBertLayer(const LoadContext& context, const LayerPlace& place) {
   const ModelConfig& config = context.config;
   const int64_t hidden = config.hidden_size, inner = config.intermediate_size;
-  const auto matrix = [&](const char* name, int64_t rows, int64_t columns) {
-    return StoredMatrix{.name = place.prefix + name, .rows = rows, .columns = columns};
+  const HeadShare own = context.heads();
+  const Slice own_inner = context.share.Of(inner);
+  // Its rows of input, and those of gate.
+  const auto input = [&](Slice rows) {
+    return StoredMatrix{
+        .name = place.prefix + ".mlp.Wi", .rows = 2 * inner, .columns = hidden, .row_slice = rows};
   };
   const auto load_norm = [&](const char* name) {
     const std::string norm = place.prefix + name;
     return LoadLayerNorm(context, norm, context.weights.Has(norm + ".bias"));
   };
-  const StoredMatrix qkv[] = {matrix(".attn.Wqkv", 3 * hidden, hidden)};
-  const StoredMatrix out[] = {matrix(".attn.Wo", hidden, hidden)};
-  const StoredMatrix up[] = {matrix(".mlp.Wi", 2 * inner, hidden)};
-  const StoredMatrix down[] = {matrix(".mlp.Wo", hidden, inner)};
+  const Slice qkv[] = {own.q_rows(), own.kv_rows().Shifted(hidden),
+                       own.kv_rows().Shifted(2 * hidden)};
+  const StoredMatrix up[] = {input(own_inner), input(own_inner.Shifted(inner))};
   LlamaLayer layer;
   // The first layer takes the embeddings, which are normed.
   if (place.idx > 0) {
     ASSIGN_OR_RETURN(layer.input_norm, load_norm(".attn_norm"));
   }
   ASSIGN_OR_RETURN(layer.attention.qkv,
-                   LoadLinear(context, qkv, {.has_bias = config.attention_bias}));
-  ASSIGN_OR_RETURN(layer.attention.out,
-                   LoadLinear(context, out, {.has_bias = config.attention_bias}));
+                   LoadMergedQkv(context, place.prefix + ".attn.Wqkv", config.attention_bias, qkv));
+  ASSIGN_OR_RETURN(layer.attention.out, LoadRows(context, place.prefix + ".attn.Wo", hidden, hidden,
+                                                 config.attention_bias));
   layer.attention.options = AttentionOptionsOf(config, place.idx);
   layer.attention.use_local_rope = config.WindowOf(place.idx) > 0;
   ASSIGN_OR_RETURN(layer.post_attention_norm, load_norm(".mlp_norm"));
   ASSIGN_OR_RETURN(layer.mlp.up, LoadLinear(context, up, {.has_bias = config.mlp_bias}));
-  ASSIGN_OR_RETURN(layer.mlp.down, LoadLinear(context, down, {.has_bias = config.mlp_bias}));
+  ASSIGN_OR_RETURN(layer.mlp.down,
+                   LoadRows(context, place.prefix + ".mlp.Wo", hidden, inner, config.mlp_bias));
   layer.mlp.activation = Activation::kErfGeluAndMul;
   return layer;
 }

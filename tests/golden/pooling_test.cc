@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "engine_core/models/rank_share.h"
 #include "proto_msgpack/pooling_params.h"
 #include "tests/support/engine/engine_driver.h"
 #include "tests/support/engine/golden_logits.h"
@@ -47,9 +48,9 @@ wire::PoolingParams ParamsOf(const json& test_case) {
 }
 
 // Every case of a model at once.
-std::vector<std::vector<float>> PoolAll(const EngineDriverOptions& options, const json& cases,
-                                        std::optional<int64_t> dimensions = std::nullopt) {
-  EngineDriver engine(options);
+std::vector<std::vector<float>> PoolWith(EngineDriver& engine, const json& cases,
+                                         std::optional<int64_t> dimensions = std::nullopt) {
+  engine.Forget();
   for (size_t i = 0; i < cases.size(); ++i) {
     wire::PoolingParams params = ParamsOf(cases[i]);
     params.dimensions = dimensions;
@@ -65,6 +66,12 @@ std::vector<std::vector<float>> PoolAll(const EngineDriverOptions& options, cons
     results.push_back(transcript.pooled);
   }
   return results;
+}
+
+std::vector<std::vector<float>> PoolAll(const EngineDriverOptions& options, const json& cases,
+                                        std::optional<int64_t> dimensions = std::nullopt) {
+  EngineDriver engine(options);
+  return PoolWith(engine, cases, dimensions);
 }
 
 double Cosine(const std::vector<float>& a, const float* b) {
@@ -163,6 +170,55 @@ TEST_CASE("bits of a vector do not depend on the batch nor on chunks") {
       CHECK(PoolAll(options, goldens["cases"]) == together);
     }
   }
+}
+
+// Ranks that share layers, stages, both, and what they load again after a sleep.
+TEST_CASE("bits of a vector do not depend on ranks") {
+  int num_splits = 0;
+  for (const std::string& folder : Folders()) {
+    const json goldens = ReadGoldens(folder);
+    EngineDriverOptions options = OptionsFor(folder, goldens);
+    const auto config = ReadModelConfig(folder, options.hf_overrides);
+    for (const DType dtype : {DType::kF32, DType::kBf16}) {
+      options.dtype = dtype;
+      options.ranks = {};
+      const auto whole = PoolAll(options, goldens["cases"]);
+      for (const RankCounts& ranks :
+           {RankCounts{.tensor = 2}, RankCounts{.pipeline = 2}, RankCounts{2, 2}}) {
+        CAPTURE(folder, DTypeName(dtype), ranks.tensor, ranks.pipeline);
+        if (!CheckRanks(*config, {ranks.tensor, ranks.pipeline}).ok()) continue;
+        ++num_splits;
+        options.ranks = ranks;
+        options.can_sleep = true;
+        EngineDriver engine(options);
+        CHECK(PoolWith(engine, goldens["cases"]) == whole);
+        REQUIRE(engine.scheduler().ResetPrefixCache(/*preempt_running=*/false, 0));
+        const MemoryParts all = {.weights = true, .kv_cache = true};
+        REQUIRE(engine.runner().Release(all, /*rereads=*/true).ok());
+        REQUIRE(engine.runner().Restore(all).ok());
+        CHECK(PoolWith(engine, goldens["cases"]) == whole);
+        if (config->is_bidirectional) continue;
+        EngineDriverOptions cut = options;
+        cut.max_num_seqs = 3;
+        cut.max_num_batched_tokens = 7;
+        CHECK(PoolAll(cut, goldens["cases"]) == whole);
+      }
+    }
+  }
+  CHECK(num_splits >= 4 * 2 * 3);
+}
+
+TEST_CASE("a row for each token: ranks and stages change no bit") {
+  const auto folders = Folders();
+  const std::string& folder = folders.front();
+  const json goldens = ReadGoldens(folder);
+  EngineDriverOptions options = OptionsFor(folder, goldens);
+  options.dtype = DType::kBf16;
+  options.pooling.pooler_config =
+      goldens["task"] == "embed" ? R"({"task": "token_embed"})" : R"({"task": "token_classify"})";
+  const auto whole = PoolAll(options, goldens["cases"]);
+  options.ranks = {2, 2};
+  CHECK(PoolAll(options, goldens["cases"]) == whole);
 }
 
 // A decoder that comes without any of a pooler's files.

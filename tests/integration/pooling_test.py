@@ -18,7 +18,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from goldens import read_goldens
-from pair import LIMIT, ROOT, Pair, bin_dir, wait_for
+from pair import LIMIT, ROOT, Pair, bin_dir, child_processes, wait_for
 
 GOLDENS = pathlib.Path(os.environ.get("TANDEM_GOLDENS") or ROOT / "tests" / "golden") / "embedding"
 FLAGS = ("--served-model-name", "m", "--dtype", "float32", "--kv-cache-memory-bytes", str(8 << 20))
@@ -484,6 +484,35 @@ class Classes(unittest.TestCase):
             self.assertEqual(cut["usage"]["prompt_tokens"], 256)
 
 
+class Ranks(unittest.TestCase):
+    ask = Case.ask
+
+    def check(self, model, path, *flags):
+        texts = [case["text"] for case in golden(model)["cases"][:6]]
+        results = []
+        for more in ((), flags):
+            with Pair(*FLAGS, "--threads", "1", *more, model=GOLDENS / model) as server:
+                results.append(self.ask(server, path, model="m", input=texts)["data"])
+                if not more:
+                    continue
+                worker = next(pid for pid, words in child_processes(server.pid_of("tandem-engine-core")).items()
+                              if any(word.startswith("--worker-rank=") for word in words))
+                os.kill(worker, signal.SIGKILL)
+                wait_for(lambda: server.total("tandem:engine_restarts_total") == 1, "the next engine serves")
+                results.append(self.ask(server, path, model="m", input=texts)["data"])
+        self.assertEqual(results[1], results[0])
+        self.assertEqual(results[2], results[0])
+
+    def test_an_encoder_in_ranks(self):
+        self.check("modernbert_cls", "/v1/embeddings", "-tp", "2")
+
+    def test_a_classifier_in_stages(self):
+        self.check("xlmr_classify3", "/classify", "-pp", "2")
+
+    def test_a_decoder_in_both(self):
+        self.check("qwen3_embedding", "/v1/embeddings", "-tp", "2", "-pp", "2")
+
+
 class Generators(unittest.TestCase):
     refuse = Case.refuse
 
@@ -522,7 +551,7 @@ class Generators(unittest.TestCase):
                 self.assertIn("modules.json must be a list of objects", done.stdout + done.stderr)
 
     def test_what_is_not_built_is_refused_by_name(self):
-        for flags in (("--device", "cuda"), ("--tensor-parallel-size", "2"), ("--enable-prompt-embeds",)):
+        for flags in (("--device", "cuda"), ("--enable-prompt-embeds",)):
             with Pair("--runner", "pooling", *flags, wait=False) as server:
                 self.assertNotEqual(server.process.wait(LIMIT), 0)
                 self.assertIn("is not built for models that make vectors", server.log)
