@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/strings.h"
 #include "pooling/json_file.h"
 
 namespace tandem {
@@ -42,30 +43,57 @@ StatusOr<int64_t> Size(const std::string& file, const Json& json, const char* ke
 
 // ---- sentence-transformers' files ----
 
+// The names of sentence-transformers; vLLM's are those of the first three in upper case.
+struct PoolingName {
+  std::string_view name;
+  std::string_view flag;  // its key in older files
+  PoolingType type;
+};
+constexpr PoolingName kPoolingNames[] = {
+    {"cls", "pooling_mode_cls_token", PoolingType::kCls},
+    {"mean", "pooling_mode_mean_tokens", PoolingType::kMean},
+    {"last", "pooling_mode_lasttoken", PoolingType::kLast},
+    {"lasttoken", "pooling_mode_lasttoken", PoolingType::kLast},
+    {"max", "pooling_mode_max_tokens", PoolingType::kMax},
+    {"mean_sqrt_len_tokens", "pooling_mode_mean_sqrt_len_tokens", PoolingType::kMeanSqrtLen},
+    {"weightedmean", "pooling_mode_weightedmean_tokens", PoolingType::kWeightedMean}};
+
 StatusOr<PoolingType> TypeByName(const std::string& place, const std::string& name) {
-  if (name == "cls" || name == "CLS") return PoolingType::kCls;
-  if (name == "mean" || name == "MEAN") return PoolingType::kMean;
-  if (name == "lasttoken" || name == "last" || name == "LAST") return PoolingType::kLast;
-  return InvalidArgumentError(place + ": the pooling " + name + " must be cls, mean or lasttoken");
+  const auto* const found = std::ranges::find(kPoolingNames, ToLower(name), &PoolingName::name);
+  if (found != std::end(kPoolingNames)) return found->type;
+  return InvalidArgumentError(
+      place + ": the pooling " + name +
+      " must be cls, mean, lasttoken, max, mean_sqrt_len_tokens or weightedmean");
 }
 
+Status SeveralPoolings(const std::string& file) {
+  return UnimplementedError(file +
+                            " names several poolings, whose vectors sentence-transformers puts one "
+                            "after another: one alone is built");
+}
+
+// "pooling_mode" is a name or a list of names; older files have a key for each instead.
 StatusOr<PoolingType> ReadPoolingType(const std::string& file, const Json& json) {
-  if (const std::string mode = Text(json, "pooling_mode"); !mode.empty()) {
-    return TypeByName(file, mode);
+  const auto mode = json.find("pooling_mode");
+  if (mode != json.end() && mode->is_array()) {
+    if (mode->size() > 1) return SeveralPoolings(file);
+    if (mode->size() == 1 && (*mode)[0].is_string()) {
+      return TypeByName(file, (*mode)[0].get<std::string>());
+    }
+    return Wrong(file, "pooling_mode", "a name");
   }
-  constexpr std::pair<const char*, PoolingType> kModes[] = {
-      {"pooling_mode_cls_token", PoolingType::kCls},
-      {"pooling_mode_mean_tokens", PoolingType::kMean},
-      {"pooling_mode_lasttoken", PoolingType::kLast}};
+  if (const std::string name = Text(json, "pooling_mode"); !name.empty()) {
+    return TypeByName(file, name);
+  }
   std::optional<PoolingType> type;
   for (const auto& [key, value] : json.items()) {
     if (!key.starts_with("pooling_mode_") || value != true) continue;
-    const auto mode = std::find_if(std::begin(kModes), std::end(kModes),
-                                   [&key = key](const auto& m) { return key == m.first; });
-    if (mode == std::end(kModes) || type) {
-      return Wrong(file, key.c_str(), "false: one of cls, mean and last token is pooled");
+    const auto* const found = std::ranges::find(kPoolingNames, key, &PoolingName::flag);
+    if (found == std::end(kPoolingNames)) {
+      return Wrong(file, key.c_str(), "false: there is no such pooling");
     }
-    type = mode->second;
+    if (type) return SeveralPoolings(file);
+    type = found->type;
   }
   if (!type) return InvalidArgumentError(file + " names no pooling");
   return *type;
@@ -82,6 +110,7 @@ StatusOr<PooledDense> ReadDense(const std::string& model, const std::string& fol
   if (dense.in_features == 0) return Wrong(file, "in_features", "given");
   if (dense.out_features == 0) return Wrong(file, "out_features", "given");
   dense.has_bias = !json.contains("bias") || IsTrue(json, "bias");
+  if (IsTrue(json, "use_residual")) return Wrong(file, "use_residual", "false");
   const std::string activation = Text(json, "activation_function");
   dense.has_tanh = activation.empty() || activation.ends_with(".Tanh");
   if (!dense.has_tanh && !activation.ends_with(".Identity")) {
@@ -99,6 +128,7 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
   const std::string file = model + "/modules.json";
   if (!modules.is_array()) return InvalidArgumentError(file + " must be a list");
   config->normalize = false;
+  bool pools = false;
   for (const Json& module : modules) {
     if (!module.is_object()) return InvalidArgumentError(file + " must be a list of objects");
     const std::string type = Text(module, "type"), path = Text(module, "path");
@@ -109,6 +139,7 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
       ASSIGN_OR_RETURN(const Json json, ReadModelJson(pooling));
       if (!json.is_object()) return InvalidArgumentError(pooling + " must be a JSON object");
       ASSIGN_OR_RETURN(config->type, ReadPoolingType(pooling, json));
+      pools = true;
       if (json.contains("include_prompt") && json["include_prompt"] == false) {
         config->ignored.push_back(
             pooling + ": include_prompt false has no effect: a prompt's tokens are pooled");
@@ -121,6 +152,10 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
     } else {
       return Wrong(file, "type", "Transformer, Pooling, Dense or Normalize");
     }
+  }
+  if (!pools) {  // pylate's, for late interaction
+    config->task = PoolingTask::kTokenEmbed;
+    config->normalize = true;
   }
   const std::string transformer = model + "/sentence_bert_config.json";
   ASSIGN_OR_RETURN(const Json json, ReadModelJson(transformer));
@@ -137,6 +172,13 @@ Status ReadPrompts(const std::string& model, PoolerConfig* config) {
     config->ignored.push_back("config_sentence_transformers.json: default_prompt_name " + name +
                               " has no effect, as in vLLM: requests name it by input_type of "
                               "/v2/embed, or begin with it");
+  }
+  // pylate's, of ColBERT.
+  for (const char* key : {"query_prefix", "document_prefix", "query_length", "document_length",
+                          "do_query_expansion", "skiplist_words"}) {
+    if (!json.contains(key) || json[key].is_null()) continue;
+    config->ignored.push_back(std::string("config_sentence_transformers.json: ") + key +
+                              " has no effect, as in vLLM: texts become tokens as they are");
   }
   const auto prompts = json.find("prompts");
   if (prompts == json.end() || !prompts->is_object()) return OkStatus();
@@ -172,6 +214,9 @@ Status ReadClassifierPooling(const Json& json, PoolerConfig* config) {
   if (!act.empty() && act != "gelu") return Wrong("config.json", "classifier_activation", "gelu");
   const std::string pooling = Text(json, "classifier_pooling");
   if (pooling.empty()) return OkStatus();
+  if (pooling != "cls" && pooling != "mean") {
+    return Wrong("config.json", "classifier_pooling", "cls or mean");
+  }
   ASSIGN_OR_RETURN(config->type, TypeByName("config.json: classifier_pooling", pooling));
   return OkStatus();
 }

@@ -23,8 +23,9 @@ enum class PoolingTask { kEmbed, kClassify, kTokenEmbed, kTokenClassify };
 bool MakesVectors(PoolingTask task);  // else scores
 bool IsTokenWise(PoolingTask task);
 
-// Which hidden states become one: the last token's, the first one's, or the mean of all.
-enum class PoolingType { kLast, kCls, kMean };
+// How hidden states become one: the last token's, the first one's; of all tokens the mean, the
+// largest numbers, the sum over the root of their count, or the mean with their places as weights.
+enum class PoolingType { kLast, kCls, kMean, kMax, kMeanSqrtLen, kWeightedMean };
 
 // From the scores of a head to what a client gets.
 enum class ScoreActivation { kNone, kSigmoid, kSoftmax };

@@ -2,9 +2,30 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace tandem {
+namespace {
+
+// Of what is added up over n tokens.
+double DivisorOf(PoolingType type, double n) {
+  switch (type) {
+    case PoolingType::kMean:
+      return n;
+    case PoolingType::kMeanSqrtLen:
+      return std::sqrt(n);
+    case PoolingType::kWeightedMean:
+      return n * (n + 1) / 2;
+    case PoolingType::kLast:
+    case PoolingType::kCls:
+    case PoolingType::kMax:
+      break;
+  }
+  return 1;
+}
+
+}  // namespace
 
 StatusOr<std::unique_ptr<Pooler>> Pooler::Create(Backend* backend, const PoolerConfig& config,
                                                  PoolerHead head, const ExecutorLimits& limits,
@@ -27,7 +48,9 @@ void Pooler::Admit(RequestSlot slot, const wire::PoolingParams& params) {
   row.dimensions = params.dimensions.value_or(0);
   const auto second_begin = wire::SecondBegin(params);
   row.second_begin = second_begin.ok() ? second_begin->value_or(INT64_MAX) : INT64_MAX;
-  row.sum.assign(static_cast<size_t>(hidden_size_), 0);
+  const bool is_max = config_.type == PoolingType::kMax;
+  row.sum.assign(static_cast<size_t>(hidden_size_),
+                 is_max ? -std::numeric_limits<double>::infinity() : 0);
   row.token_rows.clear();
 }
 
@@ -67,10 +90,19 @@ void Pooler::ReadState(int64_t token_row, std::vector<float>* state) const {
                 states_.view().Rows(token_row, 1));
 }
 
-void Pooler::Add(int64_t token_row, Row* row) const {
+void Pooler::Add(int64_t token_row, double weight, Row* row) const {
   thread_local std::vector<float> state;
   ReadState(token_row, &state);
-  for (size_t i = 0; i < state.size(); ++i) row->sum[i] += static_cast<double>(state[i]);
+  const bool is_max = config_.type == PoolingType::kMax;
+  for (size_t i = 0; i < state.size(); ++i) {
+    double& sum = row->sum[i];
+    const auto number = static_cast<double>(state[i]);
+    if (!is_max) {
+      sum += weight * number;
+    } else if (number > sum || std::isnan(number)) {  // a NaN stays
+      sum = number;
+    }
+  }
 }
 
 void Pooler::AddTokenRows(int64_t begin, int64_t end, Row* row) const {
@@ -83,7 +115,7 @@ void Pooler::AddTokenRows(int64_t begin, int64_t end, Row* row) const {
 }
 
 std::vector<float> Pooler::PooledSum(int64_t num_tokens, const Row& row) const {
-  const double divisor = config_.type != PoolingType::kMean ? 1.0 : static_cast<double>(num_tokens);
+  const double divisor = DivisorOf(config_.type, static_cast<double>(num_tokens));
   std::vector<float> pooled(row.sum.size());
   for (size_t i = 0; i < pooled.size(); ++i) pooled[i] = static_cast<float>(row.sum[i] / divisor);
   return pooled;
@@ -93,13 +125,20 @@ void Pooler::AddPooledTokens(const ScheduledRequest& request, int64_t begin, int
                              Row* row) const {
   switch (config_.type) {
     case PoolingType::kCls:
-      if (request.num_computed_tokens == 0) Add(begin, row);
+      if (request.num_computed_tokens == 0) Add(begin, 1, row);
       break;
     case PoolingType::kLast:
-      if (request.needs_sample) Add(end - 1, row);
+      if (request.needs_sample) Add(end - 1, 1, row);
       break;
     case PoolingType::kMean:
-      for (int64_t t = begin; t < end; ++t) Add(t, row);
+    case PoolingType::kMax:
+    case PoolingType::kMeanSqrtLen:
+      for (int64_t t = begin; t < end; ++t) Add(t, 1, row);
+      break;
+    case PoolingType::kWeightedMean:
+      for (int64_t t = begin; t < end; ++t) {
+        Add(t, static_cast<double>(request.num_computed_tokens + t - begin + 1), row);
+      }
       break;
   }
 }

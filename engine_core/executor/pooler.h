@@ -40,7 +40,7 @@ class Pooler {
     bool use_activation = true;
     int64_t dimensions = 0;            // 0: all
     int64_t second_begin = INT64_MAX;  // the first token of the second of two texts
-    std::vector<double> sum;           // of the tokens so far; CLS: of the first
+    std::vector<double> sum;           // of the tokens so far; CLS: of the first; kMax: the largest
     std::vector<float> token_rows;     // of the tokens so far, with a token-wise task
   };
 
@@ -48,7 +48,8 @@ class Pooler {
       : backend_(backend), config_(config), head_(std::move(head)), hidden_size_(hidden_size) {}
   // In float32.
   void ReadState(int64_t token_row, std::vector<float>* state) const;
-  void Add(int64_t token_row, Row* row) const;
+  // To the sum, times the weight; of kMax the larger number counts.
+  void Add(int64_t token_row, double weight, Row* row) const;
   // Adds what the kind of pooling takes of a request's tokens.
   void AddPooledTokens(const ScheduledRequest& request, int64_t begin, int64_t end, Row* row) const;
   void AddTokenRows(int64_t begin, int64_t end, Row* row) const;

@@ -221,8 +221,29 @@ TEST_CASE("a row for each token: ranks and stages change no bit") {
   CHECK(PoolAll(options, goldens["cases"]) == whole);
 }
 
+// What a pooling makes of the rows of a text's tokens.
+std::vector<double> Pooled(const std::string& type, const std::vector<float>& rows, size_t size) {
+  const size_t count = rows.size() / size;
+  std::vector<double> sum(size, type == "max" ? -1e30 : 0.0);
+  for (size_t t = 0; t < count; ++t) {
+    if ((type == "CLS" && t > 0) || (type == "LAST" && t + 1 < count)) continue;
+    const double weight = type == "weightedmean" ? static_cast<double>(t + 1) : 1.0;
+    for (size_t i = 0; i < size; ++i) {
+      const double number = rows[t * size + i];
+      sum[i] = type == "max" ? std::max(sum[i], number) : sum[i] + weight * number;
+    }
+  }
+  const auto n = static_cast<double>(count);
+  const double divisor = type == "MEAN"                   ? n
+                         : type == "weightedmean"         ? n * (n + 1) / 2
+                         : type == "mean_sqrt_len_tokens" ? std::sqrt(n)
+                                                          : 1.0;
+  for (double& number : sum) number /= divisor;
+  return sum;
+}
+
 // A decoder that comes without any of a pooler's files.
-TEST_CASE("a mean is over all chunks, and the first token over none but the first") {
+TEST_CASE("poolings are over all chunks, and the first token over none but the first") {
   const auto folders = GoldenFolders(TANDEM_GOLDEN_DIR, "models", "goldens.json");
   const auto llama = std::find_if(folders.begin(), folders.end(), [](const std::string& folder) {
     return std::filesystem::path(folder).filename().string().find("llama") != std::string::npos;
@@ -231,21 +252,26 @@ TEST_CASE("a mean is over all chunks, and the first token over none but the firs
   std::vector<TokenId> prompt;
   for (int i = 0; i < 50; ++i) prompt.push_back(3 + i * 7 % 60);
   const json cases = json::array({{{"token_ids", prompt}}});
-  std::map<std::string, std::vector<float>> by_type;
-  for (const char* type : {"LAST", "CLS", "MEAN"}) {
-    EngineDriverOptions options;
-    options.model_dir = *llama;
-    options.pooling = {"pooling", "embed", json({{"pooling_type", type}}).dump()};
-    const auto whole = PoolAll(options, cases);
-    options.max_num_batched_tokens = 9;
-    CHECK(PoolAll(options, cases) == whole);
+  EngineDriverOptions options;
+  options.model_dir = *llama;
+  const auto pool = [&](json config, bool use_activation, int32_t max_num_batched_tokens) {
+    config["use_activation"] = use_activation;
+    options.pooling = {"pooling", "embed", config.dump()};
+    options.max_num_batched_tokens = max_num_batched_tokens;
+    return PoolAll(options, cases)[0];
+  };
+  const std::vector<float> rows = pool({{"task", "token_embed"}}, false, 256);
+  for (const char* type : {"LAST", "CLS", "MEAN", "max", "mean_sqrt_len_tokens", "weightedmean"}) {
+    CAPTURE(type);
+    const json config = {{"pooling_type", type}};
+    const std::vector<float> whole = pool(config, false, 256);
+    CHECK(pool(config, false, 9) == whole);
+    const std::vector<double> want = Pooled(type, rows, whole.size());
+    for (size_t i = 0; i < whole.size(); ++i) CHECK(whole[i] == Approx(want[i]).margin(1e-5));
     double squares = 0;
-    for (const float value : whole[0]) squares += static_cast<double>(value) * value;
+    for (const float value : pool(config, true, 9)) squares += static_cast<double>(value) * value;
     CHECK(squares == Approx(1).margin(1e-5));
-    by_type[type] = whole[0];
   }
-  CHECK(by_type["LAST"] != by_type["MEAN"]);
-  CHECK(by_type["CLS"] != by_type["MEAN"]);
 }
 
 void Normalize(float* row, size_t size) {

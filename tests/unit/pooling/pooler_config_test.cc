@@ -4,6 +4,7 @@
 #include <fstream>
 #include <map>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "tests/support/files/temp_folder.h"
@@ -131,7 +132,9 @@ TEST_CASE("files of sentence-transformers") {
   CHECK(folder.Read({}, R"({"is_matryoshka": true})").value()->is_matryoshka);
   CHECK(folder.Read(Flags("auto", "auto", R"({"pooling_type": "CLS"})")).value()->type ==
         PoolingType::kCls);
-  CHECK_FALSE(folder.Read(Flags("auto", "auto", R"({"pooling_type": "MAX"})")).ok());
+  CHECK(folder.Read(Flags("auto", "auto", R"({"pooling_type": "MAX"})")).value()->type ==
+        PoolingType::kMax);
+  CHECK_FALSE(folder.Read(Flags("auto", "auto", R"({"pooling_type": "STEP"})")).ok());
   CHECK_FALSE(folder.Read(Flags("auto", "auto", "[]")).ok());
 }
 
@@ -154,6 +157,56 @@ TEST_CASE("texts in lower case are read of a transformer, and keys without an ef
       "1_Pooling/config.json: include_prompt false has no effect: a prompt's tokens are pooled"));
 }
 
+TEST_CASE("all poolings of sentence-transformers, by their flags and their names") {
+  const auto read = [](const std::string& pooling) {
+    const Folder folder({{"config.json", Architecture("BertModel")},
+                         {"modules.json", R"([{"path": "1_Pooling", "type": "x.Pooling"}])"},
+                         {"1_Pooling/config.json", pooling}});
+    return folder.Read();
+  };
+  for (const auto& [flag, name, type] :
+       {std::tuple{"cls_token", "cls", PoolingType::kCls},
+        std::tuple{"mean_tokens", "mean", PoolingType::kMean},
+        std::tuple{"lasttoken", "lasttoken", PoolingType::kLast},
+        std::tuple{"max_tokens", "max", PoolingType::kMax},
+        std::tuple{"mean_sqrt_len_tokens", "mean_sqrt_len_tokens", PoolingType::kMeanSqrtLen},
+        std::tuple{"weightedmean_tokens", "weightedmean", PoolingType::kWeightedMean}}) {
+    CAPTURE(flag);
+    const std::string quoted = '"' + std::string(name) + '"';
+    CHECK(read(R"({"pooling_mode_)" + std::string(flag) + "\": true}").value()->type == type);
+    CHECK(read(R"({"pooling_mode": )" + quoted + "}").value()->type == type);
+    CHECK(read(R"({"pooling_mode": [)" + quoted + "]}").value()->type == type);
+  }
+  using Catch::Matchers::Contains;
+  CHECK_THAT(read(R"({"pooling_mode": ["cls", "mean"]})").status().message(),
+             Contains("1_Pooling") && Contains("several poolings"));
+  CHECK_THAT(read(R"({"pooling_mode": "attention"})").status().message(),
+             Contains("the pooling attention must be cls, mean,"));
+  CHECK_THAT(read(R"({"pooling_mode": [3]})").status().message(), Contains("pooling_mode"));
+}
+
+TEST_CASE("modules without a pooling make a vector for each token, as pylate's do") {
+  const std::map<std::string, std::string> files = {
+      {"config.json", Architecture("BertModel")},
+      {"modules.json", R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+                           {"path": "1_Dense", "type": "pylate.models.Dense.Dense"}])"},
+      {"1_Dense/config.json", R"({"in_features": 64, "out_features": 16, "bias": false,
+          "activation_function": "torch.nn.modules.linear.Identity", "use_residual": false})"},
+      {"config_sentence_transformers.json",
+       R"({"query_prefix": "[Q] ", "query_length": 32, "skiplist_words": null})"}};
+  const auto config = Folder(files).Read().value();
+  CHECK(config->task == PoolingTask::kTokenEmbed);
+  CHECK(config->normalize);
+  CHECK(config->num_columns() == 16);
+  REQUIRE(config->ignored.size() == 2);
+  CHECK_THAT(config->ignored[0], Catch::Matchers::Contains("query_prefix has no effect"));
+  auto residual = files;
+  residual["1_Dense/config.json"] =
+      R"({"in_features": 64, "out_features": 16, "use_residual": true})";
+  CHECK_THAT(Folder(residual).Read().status().message(),
+             Catch::Matchers::Contains("use_residual must be false"));
+}
+
 TEST_CASE("what is not understood is an error that names the file") {
   const auto message = [](const std::string& modules, const std::string& pooling) {
     const Folder folder({{"config.json", Architecture("BertModel")},
@@ -164,7 +217,7 @@ TEST_CASE("what is not understood is an error that names the file") {
   };
   const std::string good = R"([{"path": "1_Pooling", "type": "x.Pooling"}])";
   using Catch::Matchers::Contains;
-  CHECK_THAT(message(good, R"({"pooling_mode_max_tokens": true})"), Contains("max_tokens"));
+  CHECK_THAT(message(good, R"({"pooling_mode_min_tokens": true})"), Contains("min_tokens"));
   CHECK_THAT(message(good, R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})"),
              Contains("1_Pooling"));
   CHECK_THAT(message(good, "{}"), Contains("names no pooling"));
