@@ -58,7 +58,6 @@ Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
   if (speculation.method == DraftMethod::kEagle3) {
     return refuse("--speculative-config with method eagle3, whose states earlier stages have,");
   }
-  if (config.enable_prompt_embeds) return refuse("--enable-prompt-embeds");
   if (config.async_scheduling == false) return refuse("--no-async-scheduling");
   return OkStatus();
 }
@@ -190,9 +189,7 @@ Status SetImages(const EngineConfig& config, const ModelConfig& model, EngineSet
   if (model.vision.family == VisionFamily::kNone || forbids_images || config.language_model_only) {
     return OkStatus();
   }
-  const RankCounts ranks = RankCountsOf(config);
   const char* without = setup->device == "cuda"        ? "--device cuda"
-                        : ranks.num_ranks() > 1        ? "several ranks"
                         : setup->runner.limits.pooling ? "models that pool"
                                                        : nullptr;
   if (without != nullptr) {

@@ -51,7 +51,6 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
         ((backend_->device().memory_is_host() || limits_.groups.has_states) &&
          !options.speculation.has_model()))
       << "groups of layers are not built for these";
-  CHECK(!runs_late_ || limits_.hidden_size == 0) << "embeddings are not built for pipelines";
   CHECK(!runs_late_ || options.speculation.method != DraftMethod::kEagle3)
       << "earlier stages have its states";
 }
@@ -154,8 +153,7 @@ Status ModelRunner::AllocateKvCache(int32_t num_blocks, int32_t max_model_len) {
 }
 
 void ModelRunner::SetTower(std::unique_ptr<VisionTower> tower) {
-  CHECK(limits_.images && backend_->device().memory_is_host() && ranks_ == nullptr)
-      << "towers are not built for these";
+  CHECK(limits_.images && backend_->device().memory_is_host()) << "towers are not built for these";
   images_.emplace(&backend_->device(), std::move(tower), *limits_.images, hidden_size_);
 }
 
@@ -340,6 +338,15 @@ void ModelRunner::FillRows(const StepLayout& layout) {
   if (images_) images_->Fill(layout, batch_, &embedded_rows_);
 }
 
+StepRows ModelRunner::RowsOfNewest() const {
+  StepRows rows = {.embedded = embedded_rows_};
+  if (!images_) return rows;
+  rows.deepstack = images_->deepstack();
+  rows.mrope_positions = images_->mrope_positions();
+  rows.last_seen = images_->last_seen();
+  return rows;
+}
+
 Status ModelRunner::SubmitPooled() {
   FillRows(newest_->layout);
   SendInputs(newest_, StepMode::kRun);
@@ -495,7 +502,10 @@ void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
   } else if (num_token_types_ > 0) {
     pooler_->FillTokenTypes(layout, inputs_.host().token_types);
   }
-  if (ranks_ != nullptr) step->published = ranks_->PublishStep(inputs_, layout, mode);
+  if (ranks_ != nullptr) {
+    const StepRows rows = mode == StepMode::kRun ? RowsOfNewest() : StepRows();
+    step->published = ranks_->PublishStep(inputs_, layout, rows, mode);
+  }
   if (reads_ring_) return;
   plans_.Fill(inputs_, layout.lengths());
   inputs_.Send();
@@ -507,16 +517,11 @@ void ModelRunner::RunModel(const StepInFlight& step) {
   if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
   ModelStep model_step = {.token_ids = inputs.token_ids,
                           .token_types = inputs.token_types,
-                          .embedded = embedded_rows_,
                           .plan = plans_.first(),
                           .other_plans = plans_.others(),
                           .kv_cache = kv_cache_.get(),
                           .kv_places = kv_places_};
-  if (images_) {
-    model_step.deepstack = images_->deepstack();
-    model_step.mrope_positions = images_->mrope_positions();
-    model_step.last_seen = images_->last_seen();
-  }
+  (reads_ring_ ? step.published.rows.view() : RowsOfNewest()).PutInto(&model_step);
   const StepAdapters adapters = {.slots = inputs.adapters,
                                  .adapters = step.layout.adapters,
                                  .table = places_ == nullptr ? nullptr : places_->table()};

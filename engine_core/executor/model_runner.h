@@ -95,8 +95,8 @@ class ModelRunner final : public Executor {
     adapted_graphs_.Drop();
     if (drafts_) drafts_->DropGraphs();
   }
-  // Of a model with limits().images, before its first step. REQUIRES: one rank, memory that is the
-  // host's.
+  // Of a model with limits().images, before its first step: whole, also where there are other
+  // ranks. REQUIRES: memory that is the host's.
   void SetTower(std::unique_ptr<VisionTower> tower);
 
   const ExecutorLimits& limits() const override { return limits_; }
@@ -156,6 +156,8 @@ class ModelRunner final : public Executor {
   void RunModel(const StepInFlight& step);
   // The rows of logits from `first` on that are made at a time; the device's are sampled.
   void RunLogits(const StepInFlight& step, int64_t first);
+  // Those of FillRows.
+  StepRows RowsOfNewest() const;
   // Where the model reads the step's numbers.
   const StepInputs::Views& InputsOf(const StepInFlight& step) const {
     return reads_ring_ ? step.published.inputs : inputs_.device();

@@ -53,7 +53,6 @@ StatusOr<std::unique_ptr<Model>> ModelSource::Load(Backend* backend, AdapterSite
 }
 
 StatusOr<std::unique_ptr<VisionTower>> ModelSource::LoadTower(Backend* backend) {
-  CHECK(options_.ranks == nullptr) << "towers are not built for ranks";
   RETURN_IF_ERROR(Open());
   const LoadContext context = {options_.config, options_.limits, *weights_, *backend,
                                options_.formats};

@@ -25,7 +25,8 @@ constexpr int64_t kAlign = 64;
 int64_t Aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // A record: this, query_start [R + 1], context_len [R], num_drafts [R or 0], the numbers of the
-// adapters, and StepInputs::numbers.
+// adapters, the rows of the host (where they are, and what else StepRows has), and
+// StepInputs::numbers.
 struct alignas(64) RecordHeader {
   int64_t step = 0;
   WeightsChange weights = WeightsChange::kNone;
@@ -34,7 +35,13 @@ struct alignas(64) RecordHeader {
   StepMode mode = StepMode::kRun;
   int32_t num_adapters = 0;
   bool has_drafts = false;
+  StepRowCounts rows = {};
   StepShape shape = {};
+};
+
+// Rows of a step, one after another.
+struct RowRun {
+  int32_t first = 0, count = 0;
 };
 
 int64_t LengthsBytes(int64_t num_requests) {
@@ -45,21 +52,69 @@ int64_t AdaptersBytes(int64_t num_adapters) {
   return Aligned(num_adapters * int64_t{sizeof(int64_t)});
 }
 
+int64_t RowsBytes(const StepRowCounts& rows, int64_t num_tokens) {
+  const int64_t num_positions =
+      (rows.has_mrope_positions ? 3 * num_tokens : 0) + (rows.has_last_seen ? num_tokens : 0);
+  return Aligned((rows.embedded + rows.deepstack) * int64_t{sizeof(RowRun)} +
+                 num_positions * int64_t{sizeof(int32_t)});
+}
+
+StepRowCounts CountsOf(const StepRows& rows) {
+  return {.embedded = static_cast<int32_t>(rows.embedded.size()),
+          .deepstack = static_cast<int32_t>(rows.deepstack.size()),
+          .has_mrope_positions = !rows.mrope_positions.empty(),
+          .has_last_seen = !rows.last_seen.empty()};
+}
+
 // Where the parts of a record begin.
 int64_t AdaptersBegin(const StepShape& shape) {
   return int64_t{sizeof(RecordHeader)} + LengthsBytes(shape.num_requests);
 }
-int64_t NumbersBegin(const StepShape& shape, int64_t num_adapters) {
+int64_t RowsBegin(const StepShape& shape, int64_t num_adapters) {
   return AdaptersBegin(shape) + AdaptersBytes(num_adapters);
+}
+int64_t NumbersBegin(const StepShape& shape, int64_t num_adapters, const StepRowCounts& rows) {
+  return RowsBegin(shape, num_adapters) + RowsBytes(rows, shape.num_tokens);
 }
 // Of the step's numbers those that a record has.
 StepShape WithoutWork(StepShape shape) {
   shape.attention_work = 0;
   return shape;
 }
-int64_t RecordBytes(const StepShape& shape, int64_t num_adapters) {
-  return NumbersBegin(shape, num_adapters) +
+int64_t RecordBytes(const StepShape& shape, int64_t num_adapters, const StepRowCounts& rows) {
+  return NumbersBegin(shape, num_adapters, rows) +
          StepInputs::NumNumbers(WithoutWork(shape)) * int64_t{sizeof(int32_t)};
+}
+
+int64_t RowSizeOf(const ExecutorLimits& limits, const ModelConfig& model) {
+  const auto num_levels = static_cast<int64_t>(model.vision.deepstack_layers.size());
+  if (limits.images) return model.hidden_size * (1 + num_levels);
+  return limits.hidden_size > 0 ? model.hidden_size : 0;
+}
+
+// Of a step of num_tokens; each may be a run.
+StepRowCounts MostRows(const ExecutorLimits& limits, int64_t row_size, int64_t num_tokens) {
+  if (row_size == 0) return {};
+  const auto most = static_cast<int32_t>(num_tokens);
+  return {.embedded = most,
+          .deepstack = limits.images ? most : 0,
+          .has_mrope_positions = limits.images.has_value(),
+          .has_last_seen = limits.images.has_value()};
+}
+
+// Writes where the rows are, and copies them there: to the columns from `begin` on.
+RowRun* CopyRows(std::span<const EmbeddedRows> rows, const Tensor& to, int64_t begin, RowRun* run) {
+  for (const EmbeddedRows& some : rows) {
+    const int64_t count = some.values.rows();
+    *run++ = {.first = static_cast<int32_t>(some.first), .count = static_cast<int32_t>(count)};
+    ConvertTensor(to.Rows(some.first, count).Columns(begin, some.values.shape[1]), some.values);
+  }
+  return run;
+}
+
+int32_t* CopyNumbers(const Tensor& numbers, int32_t* to) {
+  if (numbers.empty()) return to;
+  return std::copy_n(numbers.Data<int32_t>(), numbers.NumElements(), to);
 }
 
 }  // namespace
@@ -80,13 +135,15 @@ RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits
       .num_groups = limits.groups.count(),
       .has_adapters = max_adapters > 0,
       .has_token_types = limits.pooling.has_value()};
+  const int64_t row_size = RowSizeOf(limits, model);
   return {.counts = counts,
           .groups = limits.groups,
           .block_size = limits.block_size,
           .max_tokens = tokens,
           .hidden_size = model.hidden_size,
           .num_layer_inputs = model.num_layer_inputs(),
-          .max_record_bytes = RecordBytes(most, max_adapters),
+          .row_size = row_size,
+          .max_record_bytes = RecordBytes(most, max_adapters, MostRows(limits, row_size, tokens)),
           .spins = spins};
 }
 
@@ -132,7 +189,7 @@ Status RankGroup::MapAll() {
   stages_ = reinterpret_cast<StageLine*>(control_.get() + stages_begin);
   meeting_place_ = reinterpret_cast<MeetingPlace*>(control_.get() + place_begin);
   ring_.emplace(ring_shape(), control_.get() + ring_begin, shape_.spins);
-  ASSIGN_OR_RETURN(hidden_, memory_.Map(kHiddenBegin, counts().pipeline * handed_bytes()));
+  ASSIGN_OR_RETURN(hidden_, memory_.Map(kHiddenBegin, counts().pipeline * step_bytes()));
   ASSIGN_OR_RETURN(communicator_,
                    SharedCommunicator::Create({&memory_, StageBegin(place_.stage.rank)},
                                               place_.share.rank, place_.share.size, shape_.spins));
@@ -142,15 +199,16 @@ Status RankGroup::MapAll() {
 // ---- the output rank ----
 
 RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const StepLayout& layout,
-                                                StepMode mode) {
+                                                const StepRows& rows, StepMode mode) {
   const auto num_adapters = static_cast<int32_t>(layout.adapters.size());
   const RecordHeader header = {.step = ++num_published_,
                                .mode = mode,
                                .num_adapters = num_adapters,
                                .has_drafts = !layout.num_drafts.empty(),
+                               .rows = CountsOf(rows),
                                .shape = inputs.shape()};
   lines_[rank_].step.store(header.step, std::memory_order_relaxed);
-  const int64_t num_bytes = RecordBytes(header.shape, num_adapters);
+  const int64_t num_bytes = RecordBytes(header.shape, num_adapters, header.rows);
   CHECK_LE(num_bytes, shape_.max_record_bytes);
   std::byte* to = ring_->BeginWrite().data();
   if (to == nullptr) return {header.step, inputs.host()};  // abandoned
@@ -161,10 +219,42 @@ RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const 
   std::ranges::copy(layout.num_drafts, lengths);
   auto* adapters = reinterpret_cast<int64_t*>(to + AdaptersBegin(header.shape));
   for (const auto& adapter : layout.adapters) *adapters++ = adapter->number();
-  auto* numbers = reinterpret_cast<int32_t*>(to + NumbersBegin(header.shape, num_adapters));
+  std::byte* const listed = to + RowsBegin(header.shape, num_adapters);
+  auto* runs = reinterpret_cast<RowRun*>(listed);
+  runs = CopyRows(rows.embedded, HostRowsOf(header.step), 0, runs);
+  runs = CopyRows(rows.deepstack, HostRowsOf(header.step), shape_.hidden_size, runs);
+  auto* positions = reinterpret_cast<int32_t*>(runs);
+  positions = CopyNumbers(rows.mrope_positions, positions);
+  CopyNumbers(rows.last_seen, positions);
+  auto* numbers =
+      reinterpret_cast<int32_t*>(to + NumbersBegin(header.shape, num_adapters, header.rows));
   std::ranges::copy(inputs.numbers(), numbers);
   ring_->EndWrite(num_bytes);
-  return {header.step, StepInputs::ViewsOf(WithoutWork(header.shape), numbers)};
+  return {.number = header.step,
+          .inputs = StepInputs::ViewsOf(WithoutWork(header.shape), numbers),
+          .rows = ListRows(header.step, header.rows, header.shape.num_tokens, listed)};
+}
+
+ListedStepRows RankGroup::ListRows(int64_t step, const StepRowCounts& has, int64_t num_tokens,
+                                   std::byte* listed) const {
+  ListedStepRows rows;
+  const auto* run = reinterpret_cast<const RowRun*>(listed);
+  const auto list = [&](int32_t num_runs, Slice columns, std::vector<EmbeddedRows>* out) {
+    for (int32_t i = 0; i < num_runs; ++i, ++run) {
+      const Tensor values = HostRowsOf(step).Rows(run->first, run->count);
+      out->push_back({run->first, values.Columns(columns.begin, columns.count)});
+    }
+  };
+  const int64_t hidden = shape_.hidden_size;
+  list(has.embedded, {0, hidden}, &rows.embedded);
+  list(has.deepstack, {hidden, shape_.row_size - hidden}, &rows.deepstack);
+  auto* positions = reinterpret_cast<int32_t*>(const_cast<RowRun*>(run));  // views have no const
+  if (has.has_mrope_positions) {
+    rows.mrope_positions = Tensor(positions, DType::kI32, {3, num_tokens});
+    positions += 3 * num_tokens;
+  }
+  if (has.has_last_seen) rows.last_seen = Tensor(positions, DType::kI32, {num_tokens});
+  return rows;
 }
 
 void RankGroup::PublishChange(WeightsChange weights, int32_t num_blocks,
@@ -244,8 +334,11 @@ std::optional<RankGroup::Record> RankGroup::Read() {
   record.mode = header.mode;
   record.shape = header.shape;
   // Views have no const; nothing writes here but the output rank.
+  auto* const data = const_cast<std::byte*>(bytes.data());
+  record.rows = ListRows(header.step, header.rows, header.shape.num_tokens,
+                         data + RowsBegin(header.shape, header.num_adapters));
   auto* numbers = reinterpret_cast<int32_t*>(
-      const_cast<std::byte*>(bytes.data() + NumbersBegin(header.shape, header.num_adapters)));
+      data + NumbersBegin(header.shape, header.num_adapters, header.rows));
   const StepShape shape = WithoutWork(header.shape);
   record.inputs = StepInputs::ViewsOf(shape, numbers);
   record.numbers = {numbers, static_cast<size_t>(StepInputs::NumNumbers(shape))};
@@ -298,14 +391,19 @@ Tensor RankGroup::AwaitHidden(int64_t step, int64_t num_tokens) {
       before.num_asleep.fetch_sub(1);
     }
   }
-  return Tensor(HandedOf(step), DType::kF32, {num_tokens, shape_.hidden_size});
+  return PartOf(step, num_tokens, 0, shape_.hidden_size);
 }
 
 Tensor RankGroup::LayerInputsOf(int64_t step, int64_t num_tokens) const {
   if (shape_.num_layer_inputs == 0) return {};
-  std::byte* const hidden_end =
-      HandedOf(step) + shape_.max_tokens * shape_.hidden_size * int64_t{sizeof(float)};
-  return Tensor(hidden_end, DType::kF32, {num_tokens, shape_.num_layer_inputs});
+  return PartOf(step, num_tokens, shape_.hidden_size, shape_.num_layer_inputs);
+}
+
+Tensor RankGroup::PartOf(int64_t step, int64_t num_tokens, int64_t numbers_before,
+                         int64_t size) const {
+  std::byte* const begin = hidden_.get() + step % counts().pipeline * step_bytes();
+  return Tensor(begin + shape_.max_tokens * numbers_before * int64_t{sizeof(float)}, DType::kF32,
+                {num_tokens, size});
 }
 
 void RankGroup::EndStage(int64_t step) {

@@ -28,6 +28,7 @@
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/step_inputs.h"
 #include "engine_core/executor/step_layout.h"
+#include "engine_core/executor/step_rows.h"
 #include "engine_core/kv_cache/layer_groups.h"
 #include "engine_core/models/rank_share.h"
 #include "kernels/backend.h"
@@ -56,6 +57,7 @@ struct RankGroupShape {
   int64_t max_tokens = 0;  // of a step
   int64_t hidden_size = 0;
   int64_t num_layer_inputs = 0;  // ModelConfig's
+  int64_t row_size = 0;  // numbers of a row of StepRows, deepstack's among them; 0: none come
   int64_t max_record_bytes = 0;
   int spins = kFutexSpins;
 
@@ -86,6 +88,12 @@ enum class WeightsChange : int32_t { kNone, kRelease, kForget, kLoad, kReportMem
 // Model::TakeInDrafts of the tokens that it has; inputs.logits_rows are the drafts.
 enum class StepMode : int32_t { kRun, kCapture, kReplay, kTakeInDrafts };
 
+// How many runs of rows a step has, and which of the rest.
+struct StepRowCounts {
+  int32_t embedded = 0, deepstack = 0;
+  bool has_mrope_positions = false, has_last_seen = false;
+};
+
 class RankGroup {
  public:
   // The output rank's; the memory is new.
@@ -112,10 +120,12 @@ class RankGroup {
   // ---- the output rank ----
   struct PublishedStep {
     int64_t number = 0;
-    StepInputs::Views inputs;  // in the ring, until as many steps as stages have come after it
+    // In the ring and in shared memory, until as many steps as stages have come after it.
+    StepInputs::Views inputs;
+    ListedStepRows rows = {};
   };
   PublishedStep PublishStep(const StepInputs& inputs, const StepLayout& layout,
-                            StepMode mode = StepMode::kRun);
+                            const StepRows& rows = {}, StepMode mode = StepMode::kRun);
   // From now on the ranks have caches of num_blocks blocks; 0: none. numbers_per_block: KvCache's,
   // by which the tables of steps are made.
   void PublishKvCache(int32_t num_blocks, int64_t numbers_per_block);
@@ -138,6 +148,7 @@ class RankGroup {
     StepInputs::Views inputs = {};
     StepLengths lengths = {};
     std::span<const int64_t> adapters = {};  // AdapterWeights::number, of inputs.adapters
+    ListedStepRows rows = {};
   };
   // The next one, once it is there, valid until Release; nullopt: abandoned.
   std::optional<Record> Read();
@@ -167,14 +178,20 @@ class RankGroup {
   void PublishPlace(const std::string& place);
   StatusOr<std::string> AwaitPlace();
   RingShape ring_shape() const;
-  // What stages hand on of a step: hidden states, then the layers' inputs.
-  int64_t handed_bytes() const {
-    return shape_.max_tokens * (shape_.hidden_size + shape_.num_layer_inputs) *
+  // Of a step: the hidden states, the layers' inputs, and rows of the host by token.
+  int64_t step_bytes() const {
+    return shape_.max_tokens * (shape_.hidden_size + shape_.num_layer_inputs + shape_.row_size) *
            int64_t{sizeof(float)};
   }
-  std::byte* HandedOf(int64_t step) const {
-    return hidden_.get() + step % counts().pipeline * handed_bytes();
+  // [num_tokens, size] f32, after the parts that have numbers_before numbers of each token.
+  Tensor PartOf(int64_t step, int64_t num_tokens, int64_t numbers_before, int64_t size) const;
+  Tensor HostRowsOf(int64_t step) const {
+    return PartOf(step, shape_.max_tokens, shape_.hidden_size + shape_.num_layer_inputs,
+                  shape_.row_size);
   }
+  // Those that a record lists.
+  ListedStepRows ListRows(int64_t step, const StepRowCounts& has, int64_t num_tokens,
+                          std::byte* listed) const;
   int reader() const { return rank_ < counts().output_rank() ? rank_ : rank_ - 1; }
 
   SharedMemory memory_;

@@ -91,7 +91,7 @@ Status RankRunner::RunStep(const RankGroup::Record& step) {
   }
   StepAdapters adapters = {.slots = step.inputs.adapters};
   if (!step.adapters.empty()) adapters.adapters = adapters_->Of(step.adapters);
-  RunLayers(step.inputs, step.step, step.adapters.empty() ? nullptr : &adapters);
+  RunLayers(step.inputs, step.step, step.rows.view(), step.adapters.empty() ? nullptr : &adapters);
   group_->EndStage(step.step);
   if (group_->place().stage.is_last()) MakeLogits(step.inputs);
   return OkStatus();
@@ -126,7 +126,7 @@ Status RankRunner::RunOnDevice(const RankGroup::Record& step) {
 }
 
 void RankRunner::RunLayers(const StepInputs::Views& inputs, int64_t step_number,
-                           const StepAdapters* adapters) {
+                           const StepRows& rows, const StepAdapters* adapters) {
   if (RankExchange* exchange = backend_->exchange()) exchange->ShareIds(inputs.token_ids);
   ModelStep step = {.token_ids = inputs.token_ids,
                     .token_types = inputs.token_types,
@@ -135,6 +135,7 @@ void RankRunner::RunLayers(const StepInputs::Views& inputs, int64_t step_number,
                     .kv_cache = kv_cache_.get(),
                     .kv_places = kv_places_,
                     .adapters = adapters};
+  rows.PutInto(&step);
   if (step_number > 0) {
     step.hidden = group_->AwaitHidden(step_number, inputs.token_ids.rows());
     step.layer_inputs = group_->LayerInputsOf(step_number, inputs.token_ids.rows());

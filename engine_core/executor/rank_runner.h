@@ -55,7 +55,7 @@ class RankRunner {
   // The same with a device: what the record has is copied, and it may be released.
   Status RunOnDevice(const RankGroup::Record& step);
   // Of a step between ranks that share memory; a device's step has number 0, and its own memory.
-  void RunLayers(const StepInputs::Views& inputs, int64_t step_number,
+  void RunLayers(const StepInputs::Views& inputs, int64_t step_number, const StepRows& rows = {},
                  const StepAdapters* adapters = nullptr);
   void MakeLogits(const StepInputs::Views& inputs);
 

@@ -227,8 +227,10 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions, const Tens
   } else {
     EmbedParts(token_ids, positions);
   }
-  // Their token ids are 0, so no other rank writes there.
+  // Their token ids are 0, so no rank but the first writes there in memory that all share.
+  const bool copies = ranks_ == nullptr || !ranks_->is_shared() || share_.is_first();
   for (const EmbeddedRows& rows : embedded) {
+    if (!copies) break;
     device_->StartCopyIn(residual_.Rows(rows.first, rows.values.rows()), rows.values);
   }
   Meet();
@@ -313,13 +315,17 @@ void Decoder::SetPositions(const Tensor& mrope_positions, const Tensor& last_see
 }
 
 void Decoder::AddDeepstack(std::span<const EmbeddedRows> rows, int64_t layer_idx) {
+  if (rows.empty()) return;
   GatherResidual();
   const int64_t hidden = residual_.shape[1];
+  bool adds = false;
   for (const EmbeddedRows& some : rows) {
     if ((layer_idx + 1) * hidden > some.values.shape[1]) continue;
-    ops_->Add(residual_.Rows(some.first, some.values.rows()),
-              some.values.Columns(layer_idx * hidden, hidden));
+    ops_->Add(Written(residual_.Rows(some.first, some.values.rows())),
+              Written(some.values.Columns(layer_idx * hidden, hidden)));
+    adds = true;
   }
+  if (adds) Meet();
 }
 
 void Decoder::Continue(const Tensor& hidden) {

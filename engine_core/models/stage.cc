@@ -22,7 +22,8 @@ StatusOr<std::unique_ptr<Stage>> Stage::Load(const LoadContext& context, Decoder
     kv_scales.push_back(scales);
   }
   return std::unique_ptr<Stage>(new Stage(std::move(decoder), std::move(layers),
-                                          std::move(kv_scales), ends.stage.is_first()));
+                                          std::move(kv_scales), slice.begin,
+                                          ends.stage.is_first()));
 }
 
 Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidden) {
@@ -53,7 +54,7 @@ Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidd
     kv.k_scale = scales.k;
     kv.v_scale = scales.v;
     layers_[i]->Run(&decoder_, kv, step.PlanOf(place.group));
-    decoder_.AddDeepstack(step.deepstack, layer_idx);
+    decoder_.AddDeepstack(step.deepstack, begin_ + static_cast<int64_t>(i));
     ++layer_idx;
   }
   fill_taps();

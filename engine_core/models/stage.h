@@ -91,15 +91,17 @@ class Stage {
 
  private:
   Stage(Decoder decoder, std::vector<std::unique_ptr<Layer>> layers,
-        std::vector<KvScales> kv_scales, bool is_first)
+        std::vector<KvScales> kv_scales, int64_t begin, bool is_first)
       : decoder_(std::move(decoder)),
         layers_(std::move(layers)),
         kv_scales_(std::move(kv_scales)),
+        begin_(begin),
         is_first_(is_first) {}
 
   Decoder decoder_;
   std::vector<std::unique_ptr<Layer>> layers_;
   std::vector<KvScales> kv_scales_;  // of the layers
+  int64_t begin_;                    // the first one's place in the model
   bool is_first_;
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "engine_core/kv_cache/prompt_embeddings.h"
 #include "engine_core/models/rank_share.h"
 #include "engine_core/speculation/speculative_config.h"
 #include "engine_core/weights/dummy_weights.h"
@@ -303,6 +304,54 @@ TEST_CASE("ranks: layers that differ in their heads") {
         CAPTURE(split.ranks.tensor, split.ranks.pipeline, split.splits_experts);
         CheckSame(expected, RunAllPrompts(folder.path(), prompts, options, split));
       }
+    }
+  }
+}
+
+// Prompts of ids and of rows in turns; the embedding has a norm, or has none.
+TEST_CASE("ranks: rows in the place of embeddings") {
+  for (const char* architecture : {"BloomForCausalLM", "LlamaForCausalLM"}) {
+    const TempFolder folder;
+    folder.Write("config.json", R"({"architectures": [")" + std::string(architecture) + R"("],
+        "vocab_size": 515, "hidden_size": 64, "intermediate_size": 256, "n_layer": 3, "n_head": 4,
+        "num_hidden_layers": 3, "num_attention_heads": 4, "max_position_embeddings": 512})");
+    const auto weights = MakeDummyWeights(41);
+    auto embeddings = std::make_shared<PromptEmbeddings>();
+    embeddings->num_columns = 64;
+    embeddings->runs = {{.begin = 3, .num_rows = 9}, {.begin = 20, .num_rows = 30}};
+    std::vector<float> rows(39 * 64);
+    for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(i * 37 % 101) / 50 - 1;
+    embeddings->data.assign(reinterpret_cast<const char*>(rows.data()),
+                            rows.size() * sizeof(float));
+    const auto run = [&](const RankCounts& ranks) {
+      EngineDriverOptions options;
+      options.model_dir = folder.path();
+      options.weights = weights.get();
+      options.dtype = DType::kBf16;
+      options.max_num_batched_tokens = 24;
+      options.ranks = ranks;
+      EngineDriver engine(options);
+      for (const char* id : {"rows", "ids"}) {
+        wire::EngineCoreRequest request;
+        request.request_id = id;
+        for (int i = 0; i < 55; ++i) {
+          const bool is_row = id[0] == 'r' && ((i >= 3 && i < 12) || (i >= 20 && i < 50));
+          request.prompt_token_ids.push_back(is_row ? 0 : 3 + i * 7 % 500);
+        }
+        request.sampling_params = GreedyParams(8);
+        request.sampling_params.logprobs = 5;
+        RequestNeeds needs;
+        if (id[0] == 'r') needs.embeddings = embeddings;
+        REQUIRE(engine.scheduler().Add(std::move(request), 0, std::move(needs)).ok());
+      }
+      engine.RunAll();
+      return std::vector<Transcript>{engine.transcript("rows"), engine.transcript("ids")};
+    };
+    const std::vector<Transcript> expected = run({});
+    CHECK(expected[0].token_ids.size() == 8);
+    for (const RankCounts& ranks : {RankCounts{2, 1}, RankCounts{1, 3}, RankCounts{2, 2}}) {
+      CAPTURE(architecture, ranks.tensor, ranks.pipeline);
+      CheckSame(expected, run(ranks));
     }
   }
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "engine_core/executor/mrope_positions.h"
+#include "engine_core/models/rank_share.h"
 #include "engine_core/read_images.h"
 #include "proto_msgpack/multimodal.h"
 #include "tests/support/engine/engine_driver.h"
@@ -325,6 +326,31 @@ TEST_CASE("images through the engine: drafts change nothing, and a sleep brings 
     options.speculation.adaptive = false;
     EngineDriver drafter(options);
     CheckSame(RunAll(&drafter, cases), expected);
+  }
+}
+
+// The tower is whole at the engine core's rank; all ranks get what it made.
+TEST_CASE("images through the engine: ranks and stages change no bit, nor does a sleep there") {
+  for (const std::string& folder : Folders()) {
+    const std::vector<Case> cases = ReadCases(folder);
+    EngineDriverOptions options = Options(folder);
+    options.enable_prefix_caching = false;
+    const Answers expected = RunOneByOne(options, cases);
+    for (const RankCounts& ranks : {RankCounts{2, 1}, RankCounts{1, 2}, RankCounts{2, 2}}) {
+      CAPTURE(folder, ranks.tensor, ranks.pipeline);
+      REQUIRE(CheckRanks(*ReadModelConfig(folder), {ranks.tensor, ranks.pipeline}).ok());
+      options.ranks = ranks;
+      options.can_sleep = true;
+      options.max_num_batched_tokens = 40;
+      EngineDriver engine(options);
+      CheckSame(RunAll(&engine, cases), expected);
+      const MemoryParts all = {.weights = true, .kv_cache = true};
+      REQUIRE(engine.scheduler().ResetPrefixCache(/*preempt_running=*/false, 0));
+      engine.scheduler().ResetEncoderCache();
+      REQUIRE(engine.runner().Release(all, /*rereads=*/false).ok());
+      REQUIRE(engine.runner().Restore(all).ok());
+      CheckSame(RunAll(&engine, cases), expected);
+    }
   }
 }
 

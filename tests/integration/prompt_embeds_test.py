@@ -93,6 +93,12 @@ class Embeddings(unittest.TestCase):
             self.assertEqual(shown(complete(pair, prompt_embeds=encoded(ids), **seeded)),
                              shown(complete(pair, prompt=ids, **seeded)))
 
+    def test_same_bits_in_ranks_and_stages(self):
+        with Pair(*FLAGS, "-tp", 2, "-pp", 2, "--threads", 1, "--max-num-batched-tokens", 16) as pair:
+            ids, other = prompt_ids(pair, TEXT), prompt_ids(pair, OTHER)
+            self.assertEqual(shown(complete(pair, prompt_embeds=[encoded(ids), encoded(other, True)])),
+                             shown(complete(pair, prompt=[ids, other])))
+
     def test_parts_of_chats_have_the_bits_of_their_tokens(self):
         with Pair(*FLAGS, "--max-num-batched-tokens", 16, "--max-num-seqs", 8) as pair:
             rows = prompt_ids(pair, "fox and a hen")

@@ -181,7 +181,6 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
                            .vocab_size = static_cast<int32_t>(config->vocab_size),
                            .hidden_size = static_cast<int32_t>(config->hidden_size)};
   const bool is_device = options.make_backend != nullptr || options.make_rank_backend != nullptr;
-  const bool is_whole = options.ranks.num_ranks() == 1 && !is_device;
   if (options.gives_back_blocks && !options.speculation.has_model()) {
     SetGroups(*config, is_device, &runner_options.limits);
   }
@@ -192,7 +191,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
     runner_options.limits.drafts.num_input_slots = options.speculation.has_head() ? 0 : 1;
   }
   runner_options.limits.pooling = *pooling;
-  if (is_whole && options.takes_images) {
+  if (!is_device && options.takes_images) {
     runner_options.limits.images = ImageLimitsOf(config->vision);
   }
   runner_options.speculation = options.speculation;
@@ -206,7 +205,6 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
   async_scheduling_ = options.async_scheduling;
   if (options.ranks.pipeline > 1) {
     async_scheduling_ = true;
-    runner_options.limits.hidden_size = 0;
     runner_options.limits.max_steps_in_flight = static_cast<size_t>(options.ranks.pipeline);
   }
   auto backend = MakeBackend(options, options.ranks.output_rank());

@@ -120,8 +120,9 @@ TEST_CASE("engine config: what is not built for several ranks is refused by name
   CHECK_THAT(refusal({"--device", "cuda", "-pp", "2"}), Contains("--pipeline-parallel-size"));
   CHECK_THAT(refusal({"--device", "cpu", "-tp", "4"}), Contains("num_attention_heads"));
   CHECK_THAT(refusal({"--device", "cpu", "-pp", "5"}), Contains("number of layers, which is 4"));
-  CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--enable-prompt-embeds"}),
-             Contains("--enable-prompt-embeds") && Contains("--pipeline-parallel-size"));
+  CHECK(
+      MakeSetup(ParseOk({"model", "--device", "cpu", "-pp", "2", "--enable-prompt-embeds"}), model)
+          .ok());
   CHECK_THAT(refusal({"--device", "cpu", "-pp", "2", "--speculative-config",
                       R"({"method": "eagle3", "model": "m", "num_speculative_tokens": 2})"}),
              Contains("--speculative-config") && Contains("eagle3") &&
@@ -836,7 +837,7 @@ TEST_CASE("engine config: a model takes images where its tower is built, unless 
   CHECK_FALSE(takes({"--limit-mm-per-prompt", R"({"image": {"count": 0}})"}));
   CHECK(takes({"--limit-mm-per-prompt", R"({"image": 2, "video": 0})"}));
   CHECK_THAT(SetupError({"model", "--limit-mm-per-prompt", "none"}), Contains("a JSON object"));
-  CHECK_FALSE(takes({"--tensor-parallel-size", "2"}));
+  CHECK(takes({"--pipeline-parallel-size", "2"}));
   CHECK_FALSE(Setup({"model", "--device", "cuda"}, model).runner.limits.images);
   CHECK_FALSE(setup.engine.scheduler.needs_whole_images);
   CHECK(Setup({"model", "--device", "cpu", "--disable-chunked-mm-input"}, model)
