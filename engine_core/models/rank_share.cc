@@ -43,10 +43,10 @@ Status CheckStages(const ModelConfig& config, int num_stages) {
                                 "one stage with these");
   }
   for (int stage = 1; stage < num_stages; ++stage) {
-    const int64_t first = LayersOf(config, {stage, num_stages}).begin;
-    if (!config.index.IsShared(first)) continue;
-    return InvalidArgumentError(flag + ": a stage would begin with layer " + std::to_string(first) +
-                                ", whose tokens attend to the keys that the layer before chooses");
+    if (LayersOf(config, {stage - 1, num_stages}).count > 0) continue;
+    return InvalidArgumentError(flag + ": stage " + std::to_string(stage - 1) +
+                                " would have no layer, as layers whose tokens attend to the keys " +
+                                "that an earlier one chooses are in one stage with it");
   }
   return OkStatus();
 }
@@ -116,13 +116,25 @@ Slice LayersOf(int64_t num_layers, RankShare stage) {
   return {.begin = stage.rank * layers + num_long_before, .count = layers + (is_long ? 1 : 0)};
 }
 
-Slice LayersOf(const ModelConfig& config, RankShare stage) {
+namespace {
+
+// Where the stage begins; rank `size`: where the last one ends.
+int64_t BeginOf(const ModelConfig& config, int rank, int size) {
+  if (rank == size) return config.num_layers;
   const int64_t last_begin = LastBeginOf(config);
-  if (LayersOf(config.num_layers, {stage.size - 1, stage.size}).begin <= last_begin) {
-    return LayersOf(config.num_layers, stage);
-  }
-  if (stage.is_last()) return {last_begin, config.num_layers - last_begin};
-  return LayersOf(last_begin, {stage.rank, stage.size - 1});
+  const bool is_even = LayersOf(config.num_layers, {size - 1, size}).begin <= last_begin;
+  int64_t begin = is_even            ? LayersOf(config.num_layers, {rank, size}).begin
+                  : rank == size - 1 ? last_begin
+                                     : LayersOf(last_begin, {rank, size - 1}).begin;
+  while (begin < config.num_layers && config.index.IsShared(begin)) --begin;
+  return begin;
+}
+
+}  // namespace
+
+Slice LayersOf(const ModelConfig& config, RankShare stage) {
+  const int64_t begin = BeginOf(config, stage.rank, stage.size);
+  return {begin, BeginOf(config, stage.rank + 1, stage.size) - begin};
 }
 
 AttentionShape HeadShare::attention_shape() const {

@@ -53,7 +53,8 @@ Status CheckRanks(const ModelConfig& config, const RankSizes& sizes);
 // the head, and the first the embedding). vLLM splits the same way.
 Slice LayersOf(int64_t num_layers, RankShare stage);
 // Those of a model. Layers that read the keys and values of earlier ones are in one stage with
-// these, the last, which may thus be longer than the others.
+// these, the last, which may thus be longer than the others. A stage that would begin with a layer
+// whose tokens attend to the keys that the layer before chooses begins with the one that does.
 Slice LayersOf(const ModelConfig& config, RankShare stage);
 
 // The attention heads of one rank. Each key-value head is on the ranks of the query heads that read

@@ -132,11 +132,14 @@ TEST_CASE(
   CHECK(CheckRanks(config, {.tensor_parallel_size = 8}).ok());
   ModelConfig chooses_keys = config;
   chooses_keys.index.shared_layers.assign(static_cast<size_t>(config.num_layers), false);
+  CHECK(LayersOf(chooses_keys, {0, 2}) == Slice{0, 2});
+  chooses_keys.index.shared_layers[2] = true;
+  CHECK(LayersOf(chooses_keys, {0, 2}) == Slice{0, 1});
+  CHECK(LayersOf(chooses_keys, {1, 2}) == Slice{1, 2});
   CHECK(CheckRanks(chooses_keys, {.pipeline_parallel_size = 2}).ok());
-  chooses_keys.index.shared_layers[static_cast<size_t>(LayersOf(config.num_layers, {1, 2}).begin)] =
-      true;
+  chooses_keys.index.shared_layers[1] = true;
   CHECK_THAT(CheckRanks(chooses_keys, {.pipeline_parallel_size = 2}).message(),
-             Catch::Matchers::Contains("--pipeline-parallel-size 2"));
+             Catch::Matchers::Contains("--pipeline-parallel-size 2: stage 0 would have no layer"));
   const auto refusal = [&](const RankSizes& sizes) { return CheckRanks(config, sizes).message(); };
   using Catch::Matchers::Contains;
   CHECK_THAT(refusal({.tensor_parallel_size = 3}),
