@@ -142,7 +142,6 @@ Status CheckUneven(const EngineConfig& config, const ModelConfig& model, const E
                                 ", as those of " + model.architecture + " do");
   };
   if (setup.device == "cuda") return refuse("--device cuda", "layers differ in their heads");
-  if (config.enable_lora) return refuse("--enable-lora", "layers differ in their heads");
   if (config.enable_prompt_embeds && model.uneven.input_size > 0) {
     return refuse("--enable-prompt-embeds", "layers have embeddings of their own");
   }

@@ -2,6 +2,7 @@
 // alone, with every kind of base matrix, drafts, asynchronous steps, prefix hits and preemptions.
 // Each run draws its conditions from a seed, which is printed on failure.
 
+#include <algorithm>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "tests/support/dice.h"
 #include "tests/support/engine/adapted_engine.h"
 #include "tests/support/engine/engine_driver.h"
+#include "tests/support/files/golden_folders.h"
 
 #include <catch2/catch.hpp>
 
@@ -274,18 +276,35 @@ std::vector<FileTensor> PairsOfMatrices(const AdapterSites& sites, int64_t rank)
   return RandomPairs(modules, rank, 90);
 }
 
-// Attention of several kinds, states of a scan and of a short convolution, experts.
+// Attention of several kinds, states of a scan and of a short convolution, experts; where the whole
+// goldens are, layers whose heads differ, share caches and take inputs, in ranks, too.
 TEST_CASE("adapters: a pair adds what its product adds to the matrix") {
+  std::vector<EngineDriverOptions> cases;
   for (const char* model :
        {"llama_plain", "gpt_neox", "gemma3_text", "olmo2", "qwen3_5_text", "lfm2", "mixtral"}) {
-    CAPTURE(model);
+    cases.push_back(Base(model, DType::kF32));
+  }
+  if (const auto goldens = WholeGoldens()) {
+    for (const RankCounts& ranks : {RankCounts{}, RankCounts{2, 2}}) {
+      cases.push_back(Base("", DType::kF32));
+      cases.back().model_dir = *goldens + "/models2/gemma4_text";
+      cases.back().ranks = ranks;
+    }
+  }
+  for (EngineDriverOptions& options : cases) {
+    CAPTURE(options.model_dir, options.ranks.tensor);
     constexpr int64_t kRank = 4;
     constexpr float kScale = 2;
-    EngineDriverOptions options = Base(model, DType::kF32);
     AdapterSites sites;
     options.adapter_sites = &sites;
     EngineDriver adapted(options);
-    const std::vector<FileTensor> pairs = PairsOfMatrices(sites, kRank);
+    std::vector<FileTensor> pairs = PairsOfMatrices(sites, kRank);
+    for (const auto& other : adapted.other_ranks()) {
+      for (FileTensor& pair : PairsOfMatrices(other->sites, kRank)) {
+        const auto has = [&](const FileTensor& one) { return one.name == pair.name; };
+        if (std::ranges::none_of(pairs, has)) pairs.push_back(std::move(pair));
+      }
+    }
     const TempFolder folder;
     WriteAdapter(folder, "a", AdapterConfigText(kRank, kScale * kRank), pairs);
     const ReadAdapter read =
@@ -293,6 +312,7 @@ TEST_CASE("adapters: a pair adds what its product adds to the matrix") {
     MergedWeights weights(OpenSafetensors(options.model_dir).value(), pairs, kScale);
     options.weights = &weights;
     options.adapter_sites = nullptr;
+    options.ranks = {};
     EngineDriver merged(options);
     CHECK(weights.num_merged() == pairs.size() / 2);
     TestRequest request;
