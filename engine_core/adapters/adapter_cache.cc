@@ -40,9 +40,6 @@ Status AdapterCache::Check(const wire::LoraRequest& lora) const {
     return InvalidArgumentError("lora_int_id is " + std::to_string(lora.id) +
                                 ", must be between 1 and 2147483647");
   }
-  if (lora.is_3d_lora_weight) {
-    return UnimplementedError("is_3d_lora_weight: adapters of stacked experts are not supported");
-  }
   return OkStatus();
 }
 

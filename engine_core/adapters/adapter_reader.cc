@@ -13,8 +13,9 @@
 #include "common/read_file.h"
 #include "common/shape_text.h"
 #include "engine_core/adapters/adapter_config.h"
+#include "engine_core/adapters/adapter_tensor.h"
+#include "engine_core/adapters/expert_stack.h"
 #include "engine_core/weights/nested_weights.h"
-#include "engine_core/weights/number_type.h"
 #include "engine_core/weights/safetensors_header.h"
 
 namespace tandem {
@@ -76,49 +77,30 @@ bool IsBaseLayer(std::string_view name) {
   return module == "embed_tokens" || module == "lm_head";
 }
 
-// One tensor of the file; its numbers are copied where they are not aligned or are float64.
-class FileTensor {
- public:
-  static StatusOr<FileTensor> Open(const std::string& name, const SafetensorsEntry& entry,
-                                   std::span<const std::byte> bytes) {
-    if (!IsNumberType(entry.dtype)) {
-      return InvalidArgumentError(name + " has dtype " + entry.dtype +
-                                  ", must be F64, F32, F16 or BF16");
-    }
-    if (entry.shape.size() != 2 || entry.shape[0] < 1 || entry.shape[1] < 1) {
-      return InvalidArgumentError(name + " has shape " + ShapeText(entry.shape) +
-                                  ", must be a matrix");
-    }
-    FileTensor tensor;
-    const std::optional<DType> dtype = NumberTypeOf(entry.dtype);  // nullopt: F64
-    if (!dtype) {
-      tensor.copy_ = FloatsOfDoubles(bytes);
-    } else if (reinterpret_cast<uintptr_t>(bytes.data()) % SizeOf(*dtype) != 0) {
-      tensor.copy_.assign(bytes.begin(), bytes.end());
-    }
-    // Tensor views are also written through; this one is not.
-    void* data = const_cast<std::byte*>(tensor.copy_.empty() ? bytes.data() : tensor.copy_.data());
-    tensor.view_ = Tensor(data, dtype.value_or(DType::kF32), {entry.shape[0], entry.shape[1]});
-    return tensor;
-  }
-  const Tensor& view() const { return view_; }
-
- private:
-  std::vector<std::byte> copy_;
-  Tensor view_;
-};
-
 }  // namespace
 
 // What the file has of one module.
 struct AdapterReader::Tensors {
   std::string path;  // the module's name in the file, which patterns are about
-  std::optional<FileTensor> a, b;
+  std::optional<AdapterTensor> a, b;
   bool is_embedding = false;
   float scale = 1;
 
+  Status Put(const std::string& module, const TensorKind& kind, AdapterTensor tensor);
   Status Check(const AdaptableModule& module, const AdapterConfig& config) const;
 };
+
+Status AdapterReader::Tensors::Put(const std::string& module, const TensorKind& kind,
+                                   AdapterTensor tensor) {
+  std::optional<AdapterTensor>& half = kind.is_b ? b : a;
+  if (half || ((a || b) && is_embedding != kind.is_embedding)) {
+    return InvalidArgumentError(module + " has more than one pair");
+  }
+  path = kind.module;
+  half = std::move(tensor);
+  is_embedding = kind.is_embedding;
+  return OkStatus();
+}
 
 Status AdapterReader::Tensors::Check(const AdaptableModule& module,
                                      const AdapterConfig& config) const {
@@ -213,17 +195,20 @@ StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_
     if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
     if (IsBaseLayer(name)) continue;
     ASSIGN_OR_RETURN(const TensorKind kind, KindOf(name));
+    const std::optional<ExpertStack> stack = FindExpertStack(modules_, kind.module);
     const std::optional<std::string> known = KnownName(kind.module);
-    if (!known) return UnknownModule(kind.module);
-    Tensors& tensors = modules[*known];
-    std::optional<FileTensor>& half = kind.is_b ? tensors.b : tensors.a;
-    const bool is_mixed = (tensors.a || tensors.b) && tensors.is_embedding != kind.is_embedding;
-    if (half || is_mixed) {
-      return InvalidArgumentError(*known + " has more than one pair");
+    if (!known && !stack) return UnknownModule(kind.module);
+    ASSIGN_OR_RETURN(AdapterTensor tensor,
+                     AdapterTensor::Open(std::string(name), entry, header->DataOf(entry, file)));
+    if (known) {
+      RETURN_IF_ERROR(modules[*known].Put(*known, kind, std::move(tensor)));
+      continue;
     }
-    tensors.path = kind.module;
-    ASSIGN_OR_RETURN(half, FileTensor::Open(std::string(name), entry, header->DataOf(entry, file)));
-    tensors.is_embedding = kind.is_embedding;
+    ASSIGN_OR_RETURN(std::vector<ExpertPart> parts,
+                     SplitStack(*stack, std::string(name), tensor.view(), kind.is_b));
+    for (ExpertPart& part : parts) {
+      RETURN_IF_ERROR(modules[part.module].Put(part.module, kind, std::move(part.tensor)));
+    }
   }
   if (modules.empty()) return InvalidArgumentError(path + " has no tensors of an adapter");
   for (auto& [name, tensors] : modules) {

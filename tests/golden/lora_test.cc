@@ -93,6 +93,80 @@ void CheckLogits(bool reference, DType dtype) {
   }
 }
 
+// Rows [begin, begin + count) of a float32 matrix, of each the columns first, first + step, ...
+FileTensor PartOf(const FileTensor& whole, const std::string& name, Slice rows, int64_t first = 0,
+                  int64_t step = 1) {
+  FileTensor part;
+  part.name = name;
+  const int64_t columns = whole.shape[1];
+  for (int64_t r = rows.begin; r < rows.end(); ++r) {
+    for (int64_t c = first; c < columns; c += step) {
+      const auto at = static_cast<size_t>(r * columns + c) * sizeof(float);
+      part.bytes.append(whole.bytes, at, sizeof(float));
+    }
+  }
+  part.shape = {rows.count, columns / step};
+  return part;
+}
+
+// PEFT's form for experts in one tensor, and the same numbers with a pair for each.
+TEST_CASE("adapters: experts in a stack have the bits of experts apart") {
+  const std::string model = TANDEM_GOLDEN_DIR "/models/qwen3_moe";
+  const ModelConfig config = ReadModelConfig(model).value();
+  const int64_t inner = config.moe_intermediate_size, hidden = config.hidden_size;
+  const int64_t experts = config.num_experts, rank = 3;
+  std::vector<FileTensor> stacked, apart;
+  for (int64_t layer = 0; layer < config.num_layers; ++layer) {
+    if (!config.IsMixture(layer)) continue;
+    const std::string prefix = "model.layers." + std::to_string(layer) + ".mlp.experts";
+    const auto add = [&](const std::string& name, std::vector<int64_t> shape) {
+      stacked.push_back(RandomTensor(prefix + name, std::move(shape), stacked.size() + 1));
+      return stacked.back();
+    };
+    const FileTensor gate_up_a = add(".base_layer.lora_A.weight", {experts * rank, hidden});
+    const FileTensor gate_up_b = add(".base_layer.lora_B.weight", {2 * inner, rank * experts});
+    const FileTensor down_a = add(".lora_A.weight", {experts * rank, inner});
+    const FileTensor down_b = add(".lora_B.weight", {hidden, rank * experts});
+    for (int64_t e = 0; e < experts; ++e) {
+      const std::string expert = prefix + "." + std::to_string(e) + ".";
+      const Slice own = {e * rank, rank};
+      const auto put = [&](const char* name, const FileTensor& a, const FileTensor& b, Slice rows) {
+        apart.push_back(PartOf(a, expert + name + ".lora_A.weight", own));
+        apart.push_back(PartOf(b, expert + name + ".lora_B.weight", rows, e, experts));
+      };
+      put("gate_proj", gate_up_a, gate_up_b, {0, inner});
+      put("up_proj", gate_up_a, gate_up_b, {inner, inner});
+      put("down_proj", down_a, down_b, {0, hidden});
+    }
+  }
+  const TempFolder folder;
+  WriteAdapter(folder, "apart", AdapterConfigText(rank, 9), apart);
+  WriteAdapter(folder, "stacked", AdapterConfigText(rank, 9), stacked);
+  for (const RankCounts& ranks : {RankCounts{}, RankCounts{2, 2}}) {
+    AdapterSites sites;
+    EngineDriverOptions options;
+    options.model_dir = model;
+    options.ranks = ranks;
+    options.adapter_sites = &sites;
+    EngineDriver engine(options);
+    for (const char* name : {"none", "apart", "stacked"}) {
+      Adapter adapter;
+      if (std::string_view(name) != "none") {
+        const AdapterId id = name[0] == 'a' ? 1 : 2;
+        const ReadAdapter read = ReadOnAllRanks(sites, &engine, folder.PathOf(name), id, rank);
+        adapter = {
+            .id = id, .name = name, .path = name, .digest = read.digest, .weights = read.weights};
+      }
+      wire::SamplingParams params = GreedyParams(8);
+      params.logprobs = 5;
+      engine.Add(name, {5, 9, 40, 41, 42, 77}, params, 0, adapter);
+    }
+    engine.RunAll();
+    CHECK(engine.transcript("stacked").rows == engine.transcript("apart").rows);
+    CHECK_FALSE(engine.transcript("stacked").rows == engine.transcript("none").rows);
+  }
+}
+
 TEST_CASE("adapter goldens: float32 logits on the reference backend") {
   CheckLogits(/*reference=*/true, DType::kF32);
 }

@@ -425,9 +425,7 @@ TEST_CASE("adapters: refused where they are off, and in forms that are not suppo
   CHECK(off.replies[0].failure_message.has_value());
 
   Engine engine;
-  wire::LoraRequest stacked = Lora("x", 1);
-  stacked.is_3d_lora_weight = true;
-  engine.AddLora(1, stacked);
+  engine.AddLora(1, Lora("", 1));
   engine.AddLora(2, Lora("x", 0));
   engine.Call(3, "add_lora", wire::PackedInt(3));
   engine.core->Handle(wire::UtilityRequest{1, 4, "add_lora", {}});

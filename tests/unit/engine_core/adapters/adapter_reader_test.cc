@@ -132,6 +132,39 @@ TEST_CASE("adapter reader: modules of other ranks are checked and not packed") {
         "the model has no module last.down_proj");
 }
 
+// Two experts of Mixtral's names, which transformers 5 calls otherwise.
+TEST_CASE("adapter reader: pairs of all experts in one tensor each are those of each") {
+  const SmallModel model;
+  const TempFolder folder;
+  AdapterReader reader = model.Reader();
+  const std::string layer = "model.layers.0.";
+  for (const char* expert : {"0.", "1."}) {
+    const std::string prefix = layer + "block_sparse_moe.experts." + expert;
+    reader.AddModules({{prefix + "w1", {.rows = 5, .columns = 4}},
+                       {prefix + "w3", {.rows = 5, .columns = 4}},
+                       {prefix + "w2", {.rows = 4, .columns = 5}}});
+  }
+  const auto read = [&](const std::string& experts, std::vector<int64_t> gate_up_b) {
+    WriteAdapter(folder, "a", AdapterConfigText(3, 6),
+                 {RandomTensor(experts + ".base_layer.lora_A.weight", {6, 4}, 1),
+                  RandomTensor(experts + ".base_layer.lora_B.weight", std::move(gate_up_b), 2),
+                  RandomTensor(experts + ".lora_A.weight", {6, 5}, 3),
+                  RandomTensor(experts + ".lora_B.weight", {4, 6}, 4)});
+    return reader.Read("a", folder.PathOf("a")).status();
+  };
+  for (const char* experts : {"mlp.experts", "block_sparse_moe.experts"}) {
+    CHECK(read(layer + experts, {10, 6}).ok());
+  }
+  const std::string experts = layer + "mlp.experts";
+  CHECK(read(experts, {10, 5}).message() ==
+        experts + ".base_layer.lora_B.weight has shape [10, 5], which is no stack of 2 experts");
+  CHECK(read(experts, {12, 6}).message() ==
+        experts + ".base_layer.lora_B has shape [6, 3], the model and the rank 3 need [5, 3]");
+  CHECK(read(experts, {10, 4}).message().find("the rank 3 need [5, 3]") != std::string::npos);
+  CHECK(read("model.layers.1.mlp.experts", {10, 6}).message().find("model.layers.1.mlp.experts") !=
+        std::string::npos);
+}
+
 TEST_CASE("adapter reader: a doubt about the base model comes with the adapter") {
   const SmallModel model;
   const TempFolder folder;
