@@ -75,7 +75,7 @@ tandem_test(golden_api_events LABEL golden SRCS golden/api_events_test.cc
 tandem_test(unit_openai LABEL unit SRCS
   unit/frontend/openai/chat_request_test.cc
   unit/frontend/openai/json_test.cc unit/frontend/openai/fields_test.cc
-  unit/frontend/openai/lax_values_test.cc
+  unit/frontend/openai/lax_values_test.cc unit/frontend/openai/template_form_test.cc
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
   unit/frontend/api/adapter_requests_test.cc

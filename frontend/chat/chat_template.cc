@@ -106,6 +106,8 @@ StatusOr<ChatTemplate> ChatTemplate::Compile(std::string_view source, ChatTempla
   result.limits_ = limits;
   result.source_ = source;
   result.content_format_ = FindContentFormat(*result.template_);
+  result.knows_developers_ =
+      source.find("\"developer\"") != source.npos || source.find("'developer'") != source.npos;
   return result;
 }
 

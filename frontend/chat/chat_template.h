@@ -63,6 +63,8 @@ class ChatTemplate {
 
   // kParts when the template loops over a message's content.
   ContentFormat content_format() const { return content_format_; }
+  // Whether it names the role developer.
+  bool knows_developers() const { return knows_developers_; }
   const std::string& source() const { return source_; }
 
  private:
@@ -75,6 +77,7 @@ class ChatTemplate {
   ChatTemplateLimits limits_;
   std::string source_;
   ContentFormat content_format_ = ContentFormat::kString;
+  bool knows_developers_ = false;
 };
 
 }  // namespace tandem

@@ -1,5 +1,6 @@
 #include "frontend/openai/chat_request.h"
 
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
@@ -71,9 +72,10 @@ Status CheckReasoningEffort(const std::optional<std::string>& effort) {
       .WithParam("body.reasoning_effort");
 }
 
-// Templates write a call's arguments with tojson, so the text of an object becomes that object, and
-// missing arguments an empty one. Templates test only whether tool_calls is present, so an empty
-// list is removed.
+// Templates go through a call's arguments, so the text of an object becomes that object. What is no
+// object, as the arguments of a call that was cut off, is an empty one: it stays in the
+// conversation, which could not go on else. Templates test only whether tool_calls is present, so
+// an empty list is removed.
 void SetToolCallsForm(Json* message) {
   const auto calls = message->find("tool_calls");
   if (calls == message->end()) return;
@@ -83,10 +85,21 @@ void SetToolCallsForm(Json* message) {
   }
   for (Json& call : *calls) {
     Json& arguments = call["function"]["arguments"];
-    if (arguments.is_null() || arguments == "") arguments = Json::object();
-    if (!arguments.is_string()) continue;
-    auto parsed = ParseJson(arguments.get_ref<const std::string&>());
-    if (parsed.ok() && (*parsed)->is_object()) arguments = std::move(parsed->mutable_value());
+    if (arguments.is_object()) continue;
+    Json object = Json::object();
+    if (arguments.is_string()) {
+      auto parsed = ParseJson(arguments.get_ref<const std::string&>());
+      if (parsed.ok() && (*parsed)->is_object()) object = std::move(parsed->mutable_value());
+    }
+    arguments = std::move(object);
+  }
+}
+
+// Clients send a response's message back with null for what it did not have; templates ask only
+// whether a key is there.
+void EraseNulls(Json* message) {
+  for (auto it = message->begin(); it != message->end();) {
+    it = it->is_null() && it.key() != "content" ? message->erase(it) : std::next(it);
   }
 }
 
@@ -112,6 +125,10 @@ Status CheckTool(const std::string& place, const Json& tool) {
     return InvalidArgumentError("must be a string that is not empty")
         .WithParam(place + ".function.name");
   }
+  const Json* description = Find(*function, "description");
+  if (description != nullptr && !description->is_string()) {
+    return WrongType("", "a string", *description).WithParam(place + ".function.description");
+  }
   const Json* parameters = Find(*function, "parameters");
   if (parameters != nullptr && !parameters->is_object()) {
     return WrongType("", "an object", *parameters).WithParam(place + ".function.parameters");
@@ -136,7 +153,7 @@ Status ParseMessages(Json& value, ChatRequest* out) {
     out->has_image_detail |= TakeImages(&message, &out->images);
     const auto old = message.find("reasoning_content");
     if (old == message.end()) continue;
-    if (!message.contains("reasoning")) message["reasoning"] = *old;
+    if (Find(message, "reasoning") == nullptr) message["reasoning"] = *old;
     message.erase("reasoning_content");
   }
   return OkStatus();
@@ -174,6 +191,9 @@ Status ParseChatTemplateKwargs(Json& value, ChatRequest* out) {
     if (!source->is_string()) return WrongType(".chat_template", "a string", *source);
     out->chat_template = source->get<std::string>();
     value.erase("chat_template");
+  }
+  if (value.contains("messages")) {
+    return InvalidArgumentError("must not have messages, which have a field of their own");
   }
   out->chat_template_kwargs = JsonDocument(std::move(value));
   return OkStatus();
@@ -272,6 +292,7 @@ Status CheckChatRequest(const ChatRequest& request) {
 JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts,
                                  std::string_view image_text) {
   for (Json& message : messages.mutable_value()) {
+    EraseNulls(&message);
     SetContentForm(content_as_parts, image_text, &message);
     SetToolCallsForm(&message);
   }
@@ -280,14 +301,20 @@ JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts,
 
 JsonDocument TemplateVariables(const ChatRequest& request, const JsonDocument& defaults) {
   Json variables = defaults.is_null() ? Json::object() : *defaults;
-  if (!request.chat_template_kwargs.is_null()) variables.update(*request.chat_template_kwargs);
+  const Json own =
+      request.chat_template_kwargs.is_null() ? Json::object() : *request.chat_template_kwargs;
+  for (const auto& [name, value] : own.items()) {
+    if (!value.is_null() && value != "auto") variables[name] = value;
+  }
   if (request.reasoning_effort) {
-    if (!variables.contains("reasoning_effort")) {
-      variables["reasoning_effort"] = *request.reasoning_effort;
-    }
-    if (!variables.contains("enable_thinking")) {
+    variables["reasoning_effort"] = *request.reasoning_effort;
+    if (!own.contains("enable_thinking")) {
       variables["enable_thinking"] = *request.reasoning_effort != "none";
     }
+  }
+  if (!request.documents.is_null()) variables.erase("documents");
+  for (const char* field : {"add_generation_prompt", "continue_final_message"}) {
+    variables.erase(field);
   }
   return JsonDocument(std::move(variables));
 }

@@ -115,12 +115,14 @@ StatusOr<ChatRequest> ParseChatRequest(Json body);
 StatusOr<std::vector<ChatRequest>> ParseChatBatch(Json body, int64_t max_copied_bytes);
 
 // Brings messages into the form that chat templates expect, as vLLM does: each content as one text
-// or as a list of parts, empty where there is none; arguments of earlier tool calls as objects.
+// or as a list of parts, empty where there is none; arguments of earlier tool calls as objects; no
+// other key with null.
 // image_text: what stands for an image before a content that is one text.
 JsonDocument MessagesForTemplate(JsonDocument messages, bool content_as_parts,
                                  std::string_view image_text = {});
-// The server's defaults, then chat_template_kwargs, then what reasoning_effort implies where
-// neither sets it.
+// The server's defaults, over them chat_template_kwargs, over both reasoning_effort, which implies
+// enable_thinking unless chat_template_kwargs have that. A value that is null or "auto" leaves the
+// default. What a request has a field for is not among them.
 JsonDocument TemplateVariables(const ChatRequest& request, const JsonDocument& defaults);
 // For echo: the last message's text when its role is response_role, else empty.
 std::string EchoedText(const ChatRequest& request, std::string_view response_role);

@@ -213,13 +213,15 @@ void SetContentForm(bool as_parts, std::string_view image_text, Json* message) {
   } else if (content->is_array()) {
     Json parts = Json::array();
     std::string text;
+    bool is_first = true;
     for (const Json& part : *content) {
       if (IsImagePart(part)) parts.push_back(part);
       const std::string* part_text = TextOf(part);
       if (part_text == nullptr) continue;
       const std::string_view shown = is_system ? WithoutBillingLine(*part_text) : *part_text;
       if (shown.empty() && !part_text->empty()) continue;
-      if (!text.empty() && !shown.empty()) text += '\n';
+      if (!is_first) text += '\n';
+      is_first = false;
       text += shown;
       parts.push_back(IsReference(part) ? Json({{"type", kReferenceType}, {"name", shown}})
                                         : WithOtherKeys({{"type", "text"}, {"text", shown}}, part));

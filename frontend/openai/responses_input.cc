@@ -261,6 +261,10 @@ class FunctionList {
                           "Tools of type " + Shorten(*type) + " are not supported by this server.");
     }
     if (name == nullptr || name->empty()) return RefuseByName("tools", "A tool must have a name.");
+    if (const Json* text = Find(tool, "description"); text != nullptr && !text->is_string()) {
+      return RefuseByName("tools",
+                          "The description of tool " + Shorten(*name) + " must be a text.");
+    }
     if (*type == "namespace") return AddNamespace(tool, field, *name);
     ResponseTool entry = {FunctionName(name_space, *name), *name, name_space, *type == "custom",
                           field};

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "frontend/openai/refuse.h"
+#include "frontend/openai/template_form.h"
 #include "frontend/processing/input_processor.h"
 
 namespace tandem {
@@ -172,13 +173,17 @@ StatusOr<std::string> InputProcessor::RenderChat(ChatRequest& request,
     const auto effort = config_.reasoning_efforts.find(*request.reasoning_effort);
     if (effort != config_.reasoning_efforts.end()) request.reasoning_effort = effort->second;
   }
-  const JsonDocument messages =
+  JsonDocument messages =
       MessagesForTemplate(std::move(request.messages), content_as_parts,
                           config_.images ? config_.images->tokens.placeholder : "");
+  if (!chat_template.knows_developers()) DevelopersAsSystem(&messages.mutable_value());
+  const bool is_harmony = config_.parsers.is_harmony;
+  if (is_harmony) SetHarmonyForm(&messages.mutable_value());
+  const Json tools = ShowsTools(request) ? ToolsForTemplate(*request.tools, is_harmony) : Json();
   const JsonDocument variables = TemplateVariables(request, config_.default_chat_template_kwargs);
   ChatTemplateInput input;
   input.messages = &*messages;
-  if (ShowsTools(request)) input.tools = &*request.tools;
+  if (!tools.is_null()) input.tools = &tools;
   if (!request.documents.is_null()) input.documents = &*request.documents;
   input.kwargs = &*variables;
   input.continue_final_message = request.continue_final_message;

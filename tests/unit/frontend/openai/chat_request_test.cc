@@ -19,9 +19,66 @@ TEST_CASE("a message's content is one text or a list of parts, as its template w
   CHECK(ForTemplate(text, true) == Json::array({TextPart("a")}));
   const Json parts = {{"role", "user"},
                       {"content", {TextPart("a"), "b", TextPart(""), TextPart("c")}}};
-  CHECK(ForTemplate(parts, false) == "a\nb\nc");
+  CHECK(ForTemplate(parts, false) == "a\nb\n\nc");
   CHECK(ForTemplate(parts, true) ==
         Json::array({TextPart("a"), TextPart("b"), TextPart(""), TextPart("c")}));
+}
+
+TEST_CASE("what a response's message did not have is no key of a message for templates") {
+  const Json sent_back = {{"role", "assistant"}, {"content", nullptr},   {"name", nullptr},
+                          {"refusal", nullptr},  {"reasoning", nullptr}, {"tool_calls", nullptr},
+                          {"prefix", true}};
+  CHECK((*MessagesForTemplate(JsonDocument(Json::array({sent_back})), false))[0] ==
+        Json({{"role", "assistant"}, {"content", ""}, {"prefix", true}}));
+}
+
+TEST_CASE("arguments of earlier calls are objects, whatever a model has written") {
+  const auto arguments = [](const Json& given) {
+    const Json call = {{"id", "c"}, {"function", {{"name", "f"}, {"arguments", given}}}};
+    const Json message = {{"role", "assistant"}, {"tool_calls", Json::array({call})}};
+    const JsonDocument shown = MessagesForTemplate(JsonDocument(Json::array({message})), false);
+    return (*shown)[0]["tool_calls"][0]["function"]["arguments"];
+  };
+  CHECK(arguments("{\"a\": 1}") == Json({{"a", 1}}));
+  CHECK(arguments({{"a", 1}}) == Json({{"a", 1}}));
+  for (const Json& given : {Json("{\"a\": "), Json("[1]"), Json("null"), Json(""), Json()}) {
+    CHECK(arguments(given) == Json::object());
+  }
+}
+
+TEST_CASE("a request's own variables come before those of the server") {
+  const auto variables = [](const Json& fields) {
+    Json body = {{"messages", Json::array({{{"role", "user"}, {"content", "x"}}})}};
+    body.update(fields);
+    const auto request = ParseChatRequest(std::move(body));
+    REQUIRE(request.ok());
+    const Json server = {{"enable_thinking", false}, {"reasoning_effort", "high"}};
+    return *TemplateVariables(*request, JsonDocument(server));
+  };
+  CHECK(variables(Json::object()) ==
+        Json({{"enable_thinking", false}, {"reasoning_effort", "high"}}));
+  CHECK(variables({{"reasoning_effort", "low"}}) ==
+        Json({{"enable_thinking", true}, {"reasoning_effort", "low"}}));
+  CHECK(variables({{"reasoning_effort", "none"},
+                   {"chat_template_kwargs", {{"enable_thinking", true}}}}) ==
+        Json({{"enable_thinking", true}, {"reasoning_effort", "none"}}));
+  CHECK(variables({{"chat_template_kwargs", {{"enable_thinking", nullptr}, {"a", "auto"}}}}) ==
+        Json({{"enable_thinking", false}, {"reasoning_effort", "high"}}));
+}
+
+TEST_CASE("variables do not replace what has a field of its own") {
+  const auto parse = [](const Json& kwargs) {
+    return ParseChatRequest({{"messages", Json::array({{{"role", "user"}, {"content", "x"}}})},
+                             {"documents", Json::array({{{"title", "a"}}})},
+                             {"chat_template_kwargs", kwargs}});
+  };
+  const auto request = parse({{"add_generation_prompt", false},
+                              {"continue_final_message", true},
+                              {"documents", Json::array()},
+                              {"b", 1}});
+  REQUIRE(request.ok());
+  CHECK(*TemplateVariables(*request, JsonDocument()) == Json({{"b", 1}}));
+  CHECK(parse({{"messages", Json::array()}}).status().param() == "body.chat_template_kwargs");
 }
 
 TEST_CASE("a tool's result is one text, whatever the template wants") {
