@@ -3,12 +3,21 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "frontend/openai/parse_fields.h"
+
 namespace tandem {
 namespace {
 
-bool ReadTokenIds(const Json& value, std::vector<int64_t>* ids) {
+// Some clients know no integers, and write 5.0.
+bool ReadTokenIds(Json& value, std::vector<int64_t>* ids) {
   ids->reserve(value.size());
-  for (const Json& item : value) {
+  for (Json& item : value) {
+    if (item.is_number_float()) {
+      int64_t id = 0;
+      if (!ReadValue(item, &id).empty() || id < 0) return false;
+      ids->push_back(id);
+      continue;
+    }
     if (!item.is_number_unsigned()) return false;
     const uint64_t id = item.get<uint64_t>();
     // An id above the largest int64 is out of every vocabulary; the input processor refuses it.
@@ -71,7 +80,7 @@ Status ParsePrompt(Json& value, CompletionRequest* out) {
   if (value[0].is_number()) {
     if (!ReadTokenIds(value, &prompts.emplace_back())) return wrong;
   } else {
-    for (const Json& item : value) {
+    for (Json& item : value) {
       if (!item.is_array() || !ReadTokenIds(item, &prompts.emplace_back())) return wrong;
     }
   }

@@ -54,6 +54,7 @@ Status ParseLogitBias(Json& value, GenerationRequest* out) {
 
 Status ParseStreamOptions(Json& value, GenerationRequest* out) {
   if (!value.is_object()) return WrongType("", "an object", value);
+  if (value.empty()) return OkStatus();
   StreamOptions options;
   const std::pair<const char*, bool*> flags[] = {
       {"include_usage", &options.include_usage},
@@ -79,7 +80,8 @@ Status ParseXargs(Json& value, GenerationRequest* out) {
   const std::string must_be = "an object of strings, numbers or lists of them";
   if (!value.is_object()) return WrongType("", must_be, value);
   const auto is_scalar = [](const Json& item) { return item.is_string() || item.is_number(); };
-  for (const Json& item : value) {
+  for (Json& item : value) {
+    if (item.is_boolean()) item = item.get<bool>() ? 1 : 0;
     const bool good =
         is_scalar(item) || (item.is_array() && std::all_of(item.begin(), item.end(), is_scalar));
     if (!good) return WrongType("", must_be, item);
