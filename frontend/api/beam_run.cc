@@ -44,8 +44,7 @@ BeamRun::BeamRun(ApiContext* context, ProcessedRequest request, const OutputOpti
       arrival_monotonic_(arrival_monotonic),
       ticket_(std::move(ticket)) {
   for (const wire::EngineCoreRequest& prompt : request_.requests) {
-    searches_.emplace_back(*request_.beams, static_cast<int64_t>(prompt.prompt_token_ids.size()),
-                           prompt.sampling_params.max_tokens);
+    searches_.emplace_back(*request_.beams, prompt.sampling_params.max_tokens);
   }
 }
 

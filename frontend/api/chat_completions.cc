@@ -339,7 +339,7 @@ class ChatCall final : public GenerationCall {
     if (request.logprobs) {
       shape_.top_logprobs = request.logprob_token_ids.empty() ? request.top_logprobs : -1;
     }
-    shape_.show_prompt_logprobs = request.prompt_logprobs.has_value();
+    shape_.show_prompt_logprobs = request.prompt_logprobs && !request.use_beam_search;
     shape_.return_prompt_text = request.return_prompt_text;
     shape_.role = input_processor_.config().response_role;
     for (const ChatRequest& each : requests_) {

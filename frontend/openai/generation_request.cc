@@ -127,24 +127,11 @@ Status ParseRepetitionDetection(Json& value, GenerationRequest* out) {
 
 namespace {
 
-// A search draws nothing, so fields that shape draws have no effect. Those that ask for another
-// output than the most likely one are refused.
+// What vLLM refuses, too.
 Status CheckBeamSearch(const GenerationRequest& request) {
   if (!request.use_beam_search) return OkStatus();
   const std::pair<const char*, bool> others[] = {
-      {"stream", request.stream},
-      {"stop", !request.stop.empty()},
-      {"stop_token_ids", !request.stop_token_ids.empty()},
-      {"min_tokens", request.min_tokens > 0},
-      {"presence_penalty", request.presence_penalty.value_or(0) != 0},
-      {"frequency_penalty", request.frequency_penalty.value_or(0) != 0},
-      {"repetition_penalty", request.repetition_penalty.value_or(1) != 1},
-      {"logit_bias", request.logit_bias.has_value()},
-      {"bad_words", !request.bad_words.empty()},
-      {"prompt_logprobs", request.prompt_logprobs.has_value()},
-      {"logprob_token_ids", !request.logprob_token_ids.empty()},
-      {"repetition_detection", request.repetition_detection.has_value()},
-      {"thinking_token_budget", request.thinking_token_budget.value_or(-1) >= 0}};
+      {"stream", request.stream}, {"logprob_token_ids", !request.logprob_token_ids.empty()}};
   for (const auto& [name, is_set] : others) {
     if (!is_set) continue;
     return InvalidArgumentError(std::string(name) + " is not available with use_beam_search")
@@ -154,6 +141,15 @@ Status CheckBeamSearch(const GenerationRequest& request) {
 }
 
 }  // namespace
+
+bool AsksBeamsInVain(const GenerationRequest& request) {
+  return request.min_tokens > 0 || request.presence_penalty.value_or(0) != 0 ||
+         request.frequency_penalty.value_or(0) != 0 ||
+         request.repetition_penalty.value_or(1) != 1 || request.logit_bias ||
+         !request.bad_words.empty() || request.prompt_logprobs || request.repetition_detection ||
+         request.thinking_token_budget.value_or(-1) >= 0 || request.structured_outputs ||
+         request.response_format || request.guided;
+}
 
 Status CheckGenerationRequest(const GenerationRequest& request) {
   if (request.stream_options && !request.stream) {

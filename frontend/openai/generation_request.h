@@ -109,6 +109,8 @@ Status ParseRepetitionDetection(Json& value, GenerationRequest* out);
 
 // Refuses fields that contradict each other.
 Status CheckGenerationRequest(const GenerationRequest& request);
+// Whether it asks for another output than the most likely one, which a beam search looks for.
+bool AsksBeamsInVain(const GenerationRequest& request);
 
 inline constexpr int64_t kMaxSequences = 16384;  // of one request (n)
 inline constexpr int64_t kMaxTokenId = 2147483647;

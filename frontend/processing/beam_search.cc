@@ -28,18 +28,19 @@ void KeepAllowed(const std::vector<TokenId>& allowed_ids, PositionLogprobs* posi
 
 }  // namespace
 
-BeamSearch::BeamSearch(const BeamOptions& options, int64_t num_prompt_tokens, int64_t max_tokens)
-    : options_(options), num_prompt_tokens_(num_prompt_tokens), max_tokens_(max_tokens), live_(1) {
-  CHECK(options.width > 0 && num_prompt_tokens > 0 && max_tokens > 0);
+BeamSearch::BeamSearch(const BeamOptions& options, int64_t max_tokens)
+    : options_(options), max_tokens_(max_tokens), live_(1) {
+  CHECK(options.width > 0 && max_tokens > 0);
 }
 
 double BeamSearch::ScoreOf(double sum_logprobs, int64_t num_tokens) const {
-  return sum_logprobs / std::pow(static_cast<double>(num_tokens), options_.length_penalty);
+  // There is no token before the first step.
+  const auto length = static_cast<double>(std::max<int64_t>(num_tokens, 1));
+  return sum_logprobs / std::pow(length, options_.length_penalty);
 }
 
 double BeamSearch::ScoreOf(const Beam& beam) const {
-  const auto num_output = static_cast<int64_t>(beam.token_ids.size()) - int64_t{beam.has_ended};
-  return ScoreOf(beam.sum_logprobs, num_prompt_tokens_ + num_output);
+  return ScoreOf(beam.sum_logprobs, static_cast<int64_t>(beam.token_ids.size()));
 }
 
 // A sum of logprobs only falls, so a beam's score can rise no higher than by its length alone.
@@ -49,7 +50,7 @@ bool BeamSearch::is_done() const {
   const double needed = ScoreOf(ended_.back());
   return std::all_of(live_.begin(), live_.end(), [&](const Beam& beam) {
     const double now = ScoreOf(beam);
-    const double longest = ScoreOf(beam.sum_logprobs, num_prompt_tokens_ + max_tokens_);
+    const double longest = ScoreOf(beam.sum_logprobs, max_tokens_);
     return std::max(now, longest) <= needed;
   });
 }

@@ -3,9 +3,9 @@
 // A beam search: the most likely continuations of a prompt among those that are found by following
 // `width` of them at a time. In each step every live beam is continued by its
 // most likely tokens; the best `width` of all these live on, and those that end are kept aside.
-// As in vLLM, a beam's score is the sum of its logprobs over the length of prompt and output raised
-// to length_penalty; the end token does not count as length.
-// Pure: logprobs go in, beams come out. Thread: any one at a time. Units: tokens.
+// As in vLLM, a beam's score is the sum of its logprobs over the number of its tokens, the end
+// token among them, raised to length_penalty. Pure: logprobs go in, beams come out. Thread: any one
+// at a time. Units: tokens.
 
 #include <algorithm>
 #include <cstdint>
@@ -46,7 +46,7 @@ struct Beam {
 class BeamSearch {
  public:
   // max_tokens: of the output, at least 1.
-  BeamSearch(const BeamOptions& options, int64_t num_prompt_tokens, int64_t max_tokens);
+  BeamSearch(const BeamOptions& options, int64_t max_tokens);
 
   // Whether Best is final: no live beam can become one of the best any more.
   bool is_done() const;
@@ -64,7 +64,6 @@ class BeamSearch {
   void Keep(Beam ended);
 
   const BeamOptions options_;
-  const int64_t num_prompt_tokens_;
   const int64_t max_tokens_;
   int64_t num_steps_ = 0;
   std::vector<Beam> live_;

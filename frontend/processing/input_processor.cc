@@ -209,7 +209,7 @@ Status InputProcessor::SetReasoning(const GenerationRequest& request,
                                     const ChatConstraint& constraint,
                                     wire::EngineCoreRequest* model) const {
   const int64_t budget = request.thinking_token_budget.value_or(-1);
-  if (budget >= 0) {
+  if (budget >= 0 && !request.use_beam_search) {
     if (!reasoning_.allows_budget()) {
       return Refuse("thinking_token_budget",
                     "thinking_token_budget is set but reasoning_config is not configured. It needs "
@@ -238,12 +238,7 @@ StatusOr<std::optional<BeamOptions>> InputProcessor::MakeBeams(
     return Refuse("n", "n is " + std::to_string(request.n) + ", a beam search has at most " +
                            std::to_string(max_width) + " beams");
   }
-  if (sampling->structured_outputs) {
-    return Refuse("use_beam_search",
-                  "use_beam_search is not available with structured outputs, nor with tools that "
-                  "the output is held to");
-  }
-  if (sampling->prompt_logprobs) {
+  if (sampling->prompt_logprobs && !request.prompt_logprobs) {
     return Refuse("echo", "echo with logprobs is not available with use_beam_search");
   }
   BeamOptions beams;
@@ -359,6 +354,12 @@ StatusOr<ProcessedRequest> InputProcessor::Finish(const GenerationRequest& reque
   ASSIGN_OR_RETURN(result.beams, MakeBeams(request, logprobs, &model.sampling_params));
   if (request.length_penalty && !result.beams) {
     result.warning = "length_penalty has no effect without use_beam_search";
+  }
+  if (result.beams && AsksBeamsInVain(request)) {
+    result.warning =
+        "use_beam_search looks for the most likely outputs: min_tokens, penalties, logit_bias, "
+        "bad_words, prompt_logprobs, repetition_detection, thinking_token_budget, response_format "
+        "and structured_outputs have no effect beside it";
   }
   RETURN_IF_ERROR(SetReasoning(request, chat.constraint, &model));
 

@@ -48,7 +48,7 @@ def search(server, prompt, width, max_tokens, penalty):
 
     def score(beam):
         tokens, total = beam
-        return total / (len(prompt) + len(tokens) - (tokens[-1] in ends)) ** penalty
+        return total / len(tokens) ** penalty
     best = sorted(found + live, key=score, reverse=True)[:width]
     return [(list(tokens), total) for tokens, total in best]
 
@@ -93,6 +93,22 @@ class BeamSearch(unittest.TestCase):
         [choice] = ask(self.server, prompt="Once upon a time", use_beam_search=True, n=3, max_tokens=4, return_token_ids=True,
                        allowed_token_ids=[79])["choices"]
         self.assertEqual(choice["token_ids"], [79] * 4)
+
+    def test_a_text_to_stop_at_cuts_the_choices_that_have_it(self):
+        fields = {"prompt": "Once upon a time", "use_beam_search": True, "n": 3, "max_tokens": 8}
+        whole = ask(self.server, **fields)["choices"]
+        text = whole[0]["text"]
+        stop = text[len(text) // 2:][:3]
+        for before, after in zip(whole, ask(self.server, **fields, stop=stop)["choices"]):
+            self.assertEqual(after["text"], before["text"].split(stop)[0])
+            self.assertEqual(after["stop_reason"], stop if stop in before["text"] else before["stop_reason"])
+
+    def test_what_a_search_does_not_follow_has_no_effect_and_a_warning(self):
+        fields = {"prompt": "Once upon a time", "use_beam_search": True, "n": 2, "max_tokens": 5}
+        plain = ask(self.server, **fields)["choices"]
+        self.assertEqual(ask(self.server, **fields, min_tokens=2, presence_penalty=2, logit_bias={"79": 100}, prompt_logprobs=1,
+                             structured_outputs={"regex": "q+"})["choices"], plain)
+        self.server.wait_for_log("structured_outputs have no effect beside it")
 
     def test_a_chat_has_the_best_beams_as_choices(self):
         answer = ask(self.server, "/v1/chat/completions", messages=[{"role": "user", "content": "Tell me a story."}],

@@ -16,7 +16,6 @@ using Tokens = std::vector<TokenId>;
 
 constexpr TokenId kVocabSize = 4;
 constexpr TokenId kEnd = 3;
-constexpr int64_t kNumPromptTokens = 5;
 
 // A model: the logprobs of the tokens after some output, from a seed.
 std::vector<double> LogprobsAfter(const Tokens& output, uint64_t seed) {
@@ -57,9 +56,7 @@ struct Found {
 bool IsBetter(const Found& a, const Found& b) { return a.score > b.score; }
 
 double Score(const Tokens& tokens, double sum, double penalty) {
-  const bool ended = tokens.back() == kEnd;
-  const auto length = kNumPromptTokens + static_cast<int64_t>(tokens.size()) - int64_t{ended};
-  return sum / std::pow(static_cast<double>(length), penalty);
+  return sum / std::pow(static_cast<double>(tokens.size()), penalty);
 }
 
 // Every output that ends, or has max_tokens, best first.
@@ -131,7 +128,7 @@ PositionLogprobs PositionOf(const Tokens& allowed, const Tokens& output, uint64_
 
 std::vector<Beam> Search(const BeamOptions& options, int64_t max_tokens, uint64_t seed,
                          int64_t* num_steps = nullptr) {
-  BeamSearch search(options, kNumPromptTokens, max_tokens);
+  BeamSearch search(options, max_tokens);
   while (!search.is_done()) {
     std::vector<PositionLogprobs> positions;
     for (const Beam& beam : search.live()) {
@@ -214,7 +211,7 @@ TEST_CASE("a beam search among allowed tokens finds what its definition finds am
 TEST_CASE("a token that cannot come ends no search with it") {
   const BeamOptions options = {
       .width = 2, .length_penalty = 1, .end_ids = {}, .num_logprobs = {}, .allowed_ids = {1, 2}};
-  BeamSearch search(options, kNumPromptTokens, 3);
+  BeamSearch search(options, 3);
   PositionLogprobs position;
   position.token = {.token_id = 1, .text = "", .bytes = "", .logprob = 0};
   position.top = {position.token,
