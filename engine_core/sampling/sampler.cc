@@ -7,6 +7,7 @@
 
 #include "common/random.h"
 #include "engine_core/sampling/row_math.h"
+#include "proto_msgpack/no_token_left.h"
 
 namespace tandem {
 namespace {
@@ -93,9 +94,9 @@ Status NotFiniteError(int64_t num_values) {
 }
 
 Status NoTokenLeftError() {
-  return InvalidArgumentError(
-      "no token is left that may be sampled: the grammar, min_tokens, allowed_token_ids, bad_words "
-      "and logit_bias of the request together exclude all");
+  return InvalidArgumentError(std::string(wire::kNoTokenLeft) +
+                              ": the grammar, min_tokens, allowed_token_ids, bad_words and "
+                              "logit_bias of the request together exclude all");
 }
 
 SampleResult SampleToken(const SampleInput& input, SamplerScratch* scratch) {

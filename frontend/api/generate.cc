@@ -15,6 +15,7 @@
 #include "frontend/parsers/tool_grammar.h"
 #include "frontend/processing/schema_origin.h"
 #include "grammar/schema/schema_fault.h"
+#include "proto_msgpack/no_token_left.h"
 
 namespace tandem {
 namespace {
@@ -383,10 +384,12 @@ Awaitable<StatusOr<AdmittedRequest>> Admit(Exchange& exchange, ApiContext* conte
 
 namespace {
 
-// What an engine refuses of a request that was checked here is its constraint.
+// What an engine refuses of a request that was checked here is its constraint, unless several of
+// its fields do.
 Status AboutConstraint(std::string_view field, const std::string& tool_tag, const MessagePlan* plan,
                        const Status& error) {
   if (error.code() != StatusCode::kInvalidArgument || !error.param().empty()) return error;
+  if (error.message().starts_with(wire::kNoTokenLeft)) return error;
   const std::optional<SchemaFault> fault = ReadFault(error.message());
   std::optional<SchemaOrigin> origin;
   if (plan != nullptr) {

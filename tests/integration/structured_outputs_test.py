@@ -89,6 +89,13 @@ class OverHttp(unittest.TestCase):
             {"type": "const_string", "value": "</out>"}]}}
         self.assertRegex(self.text({"structural_tag": json.dumps(tag)}), r"^<out>[xyz]{4}</out>$")
 
+    def test_rules_that_leave_no_token_together_are_no_fault_of_the_constraint(self):
+        status, body = self.server.post("/v1/completions", {
+            "model": "m", "prompt": "hi", "structured_outputs": {"regex": "a"}, "min_tokens": 5, "max_tokens": 8})
+        error = json.loads(body)["error"]
+        self.assertEqual((status, error["param"]), (400, None), error)
+        self.assertIn("min_tokens", error["message"])
+
     def test_the_client_parses(self):
         response = self.client.chat.completions.parse(
             model="m", messages=[{"role": "user", "content": "Who?"}], response_format=Person, max_tokens=400,
