@@ -1,8 +1,11 @@
 #include "frontend/processing/output_processor.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
+#include <variant>
 
 #include "common/check.h"
+#include "frontend/openai/json.h"
 
 namespace tandem {
 namespace {
@@ -197,7 +200,9 @@ void OutputProcessor::AddCall(ToolCallDelta& call) {
   if (is_new) {
     call.id = MakeCallId(options_.message->ids, call.index, call.id);
     ++num_begun_calls_;
+    arguments_.clear();
   }
+  arguments_ += call.arguments;
   const bool goes_on =
       !is_new && !delta_.tool_calls.empty() && delta_.tool_calls.back().index == call.index;
   if (goes_on) {
@@ -219,7 +224,10 @@ void OutputProcessor::EndMessage() {
   AddParsed(std::move(rest));
   const bool stopped = delta_.finish_reason == FinishReason::kStop;
   const bool named = options_.message->format.choice == MessageFormat::Choice::kNamed;
-  if (stopped && num_begun_calls_ > 0 && !named) delta_.finish_reason = FinishReason::kToolCalls;
+  if (!stopped || num_begun_calls_ == 0 || named) return;
+  // A stop string, or a stop token of the request, may cut a call off.
+  const bool by_request = !std::holds_alternative<std::monostate>(delta_.stop_reason);
+  if (!by_request || Json::accept(arguments_)) delta_.finish_reason = FinishReason::kToolCalls;
 }
 
 }  // namespace tandem

@@ -85,6 +85,7 @@ class OutputProcessor {
   HeldTokens held_;                        // where not all are shown
   int64_t num_reasoning_tokens_ = 0;
   int num_begun_calls_ = 0;
+  std::string arguments_;  // of the last call
   int64_t num_output_tokens_ = 0;
   int64_t num_shown_tokens_ = 0;
   bool must_abort_ = false;

@@ -207,6 +207,19 @@ TEST_CASE("OutputProcessor ends a choice that stops after a call with tool_calls
   CHECK(processor.must_abort());
 }
 
+TEST_CASE("OutputProcessor ends a choice whose stop string cuts a call off with stop") {
+  OutputOptions options;
+  options.message = ThinkingCaller();
+  options.stop = {": 1"};
+  OutputProcessor processor(Model().tokenizer(), options, {});
+  const MessageDelta& delta = processor.Process(
+      Output(Ids("</think><tool_call>{\"name\": \"f\", \"arguments\": {\"x\": 1}}</tool_call>")));
+  REQUIRE(delta.tool_calls.size() == 1);
+  CHECK(delta.tool_calls[0].arguments == "{\"x\"");
+  CHECK(delta.finish_reason == FinishReason::kStop);
+  CHECK(delta.stop_reason == wire::StopReason(": 1"));
+}
+
 TEST_CASE("OutputProcessor hides reasoning that the request does not include") {
   auto plan = std::make_shared<MessagePlan>();
   plan->format.reasoning = FindReasoningFormat("qwen3");
