@@ -171,10 +171,23 @@ bool RewriteLengths(Json* schema) {
   return num_erased > 0;
 }
 
+bool RewriteFormat(Json* schema) {
+  const auto pattern = schema->find("pattern");
+  if (pattern == schema->end() || !pattern->is_string() || !schema->contains("format")) {
+    return false;
+  }
+  const auto& regex = pattern->get_ref<const std::string&>();
+  for (const char* unreadable : {"(?=", "(?!", "(?<"}) {
+    if (regex.find(unreadable) != regex.npos) return false;
+  }
+  return schema->erase("format") > 0;
+}
+
 bool RewriteKeywords(Json* part) {
   if (!part->is_structured()) return false;
   bool is_changed = part->is_object() && RewriteTuple(part);
   is_changed |= part->is_object() && RewriteLengths(part);
+  is_changed |= part->is_object() && RewriteFormat(part);
   for (auto it = part->begin(); it != part->end(); ++it) {
     if (part->is_object() && IsData(it.key())) continue;
     is_changed |= RewriteKeywords(&*it);

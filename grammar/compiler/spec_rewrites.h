@@ -27,8 +27,9 @@ std::string WithoutLeadingCarets(std::string_view regex);
 // as above and in printable ASCII (grammar/schema/json_pattern.h), where it is not an instance's.
 // Lists of `items` get the name of draft 2020-12, `prefixItems`. Lengths beside a `format`, which
 // the library reads in place of it, go: one character is the least of what most formats describe,
-// and more than some thousand are no limit in practice. References are spelled as the library finds
-// their targets (grammar/schema/json_references.h).
+// and more than some thousand are no limit in practice. A `format` beside a `pattern`, which it
+// would leave out, goes, unless it cannot read the pattern. References are spelled as the library
+// finds their targets (grammar/schema/json_references.h).
 bool RewriteSchema(nlohmann::ordered_json* schema);
 // The same for a structural tag of today's form, and patterns of its own.
 bool RewriteSchemasOfTag(nlohmann::ordered_json* tag);

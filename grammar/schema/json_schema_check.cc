@@ -20,7 +20,8 @@ constexpr int kMaxDepth = 128;
 constexpr size_t kMaxPairs = 1'000'000;  // of a pattern and a name
 constexpr int kMaxLookUps = 200;
 constexpr const char* kLeftOut[] = {
-    "not", "if", "dependentRequired", "dependentSchemas", "uniqueItems", "contains"};
+    "not",         "if",       "dependentRequired", "dependentSchemas", "dependencies",
+    "uniqueItems", "contains", "$dynamicRef",       "$recursiveRef"};
 // Of several a library takes the first that a schema has, and leaves out what stands beside it.
 constexpr const char* kUnions[] = {"anyOf", "oneOf", "allOf"};
 constexpr const char* kValues[] = {"const", "enum"};
@@ -167,6 +168,26 @@ Status CheckCount(const Json& schema, const std::string& path) {
   return OkStatus();
 }
 
+// What the library takes for any value, and what its message would not name.
+Status CheckForm(const Json& schema, const std::string& path) {
+  for (const char* keyword : {"anyOf", "oneOf", "allOf", "type"}) {
+    const auto found = schema.find(keyword);
+    if (found == schema.end() || !found->is_array() || !found->empty()) continue;
+    return Refuse("the keyword " + Quoted(keyword), path, "which must not be an empty list");
+  }
+  for (const char* keyword : {"format", "pattern"}) {
+    const auto found = schema.find(keyword);
+    if (found == schema.end() || found->is_string()) continue;
+    return Refuse("the keyword " + Quoted(keyword), path, "which must be a string");
+  }
+  const auto required = schema.find("required");
+  if (required == schema.end() || !required->is_array()) return OkStatus();
+  const bool are_names = std::all_of(required->begin(), required->end(),
+                                     [](const Json& name) { return name.is_string(); });
+  return are_names ? OkStatus()
+                   : Refuse("the keyword \"required\"", path, "which must be a list of strings");
+}
+
 Status CheckPattern(const std::string& pattern, const std::string& path) {
   if (MatchesUnescapedText(pattern)) return OkStatus();
   return Refuse("the pattern " + Json(pattern).dump(), path,
@@ -203,12 +224,31 @@ class SchemaCheck {
       if (found == schema.end() || *found == false) continue;
       return Refuse("the keyword " + Quoted(keyword), path, "which cannot be enforced");
     }
+    RETURN_IF_ERROR(CheckForm(schema, path));
+    if (LeadsToItself(schema)) {
+      return Refuse("a \"$ref\"", path, "which leads to itself and describes nothing");
+    }
     RETURN_IF_ERROR(CheckTogether(schema, path, has_type || schema.contains("type")));
     if (const auto pattern = schema.find("pattern");
         pattern != schema.end() && pattern->is_string()) {
       RETURN_IF_ERROR(CheckPattern(pattern->get<std::string>(), path));
     }
     return RunOnParts(schema, path);
+  }
+
+  // By references alone.
+  bool LeadsToItself(const Json& schema) {
+    constexpr int kMaxSteps = 16;
+    const Json* place = &schema;
+    for (int i = 0; i < kMaxSteps && num_look_ups_ < kMaxLookUps; ++i) {
+      const auto ref = place->find("$ref");
+      if (ref == place->end() || !ref->is_string()) return false;
+      ++num_look_ups_;
+      place = FindTarget(root_, ref->get<std::string>());
+      if (place == nullptr || !place->is_object()) return false;
+      if (place == &schema) return true;
+    }
+    return false;
   }
 
   // What a keyword means may depend on those beside it.

@@ -80,9 +80,11 @@ TEST_CASE("tuples of older drafts and lengths beside formats are rewritten") {
         R"({"a":{"prefixItems":[{"type":"null"}],"items":false},"const":{"items":[]}})");
   CHECK(Rewritten(R"([{"items":[true]}])") == R"([{"prefixItems":[true]}])");
   CHECK(Rewritten(R"({"format":"uri","minLength":1,"maxLength":2083})") == R"({"format":"uri"})");
+  CHECK(Rewritten(R"({"format":"date","pattern":"^2"})") == R"({"pattern":"^2"})");
   for (const char* same :
        {R"({"items":{"type":"null"}})", R"({"format":"uri","minLength":2,"maxLength":1999})",
-        R"({"format":"unknown","minLength":1})", R"({"properties":{"format":{"minLength":1}}})"}) {
+        R"({"format":"unknown","minLength":1})", R"j({"format":"email","pattern":"^(?!x)y"})j",
+        R"({"properties":{"format":{"minLength":1}}})"}) {
     CHECK(Rewritten(same) == same);
   }
 }

@@ -35,6 +35,36 @@ TEST_CASE("keywords that would be left out are refused, wherever a schema stands
   CHECK_THAT(message("3"), Contains("an object or a boolean"));
 }
 
+TEST_CASE("references by other keywords, and conditions of older drafts, are refused") {
+  const auto message = [](const char* schema) { return CheckText(schema).message(); };
+  CHECK_THAT(message(R"({"properties": {"a": {"$dynamicRef": "#a"}}})"),
+             Contains("\"$dynamicRef\" at #/properties/a,"));
+  CHECK_THAT(message(R"({"items": {"$recursiveRef": "#"}})"), Contains("\"$recursiveRef\""));
+  CHECK_THAT(message(R"({"type": "object", "dependencies": {"a": ["b"]}})"),
+             Contains("\"dependencies\""));
+}
+
+TEST_CASE("keywords of a form that means nothing are refused by name") {
+  const auto message = [](const char* schema) { return CheckText(schema).message(); };
+  for (const char* keyword : {"anyOf", "oneOf", "allOf", "type"}) {
+    CHECK_THAT(message(Json({{keyword, Json::array()}}).dump().c_str()),
+               Contains(std::string(keyword) + "\" at #, which must not be an empty list"));
+  }
+  CHECK_THAT(message(R"({"type": "string", "format": 5})"), Contains("\"format\" at #,"));
+  CHECK_THAT(message(R"({"type": "string", "pattern": 5})"), Contains("\"pattern\" at #,"));
+  CHECK_THAT(message(R"({"type": "object", "properties": {"a": {}}, "required": ["a", 5]})"),
+             Contains("\"required\" at #, which must be a list of strings"));
+}
+
+TEST_CASE("a reference that leads to itself is refused") {
+  const auto message = [](const char* schema) { return CheckText(schema).message(); };
+  CHECK_THAT(message(R"({"$ref": "#"})"), Contains("leads to itself"));
+  CHECK_THAT(message(R"({"$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}},
+                         "type": "object", "properties": {"x": {"$ref": "#/$defs/a"}}})"),
+             Contains("leads to itself"));
+  CHECK(CheckText(R"({"type": "object", "properties": {"x": {"$ref": "#"}}})").ok());
+}
+
 TEST_CASE("keywords that would be left out beside others are refused") {
   const auto message = [](const char* schema) { return CheckText(schema).message(); };
   CHECK_THAT(message(R"({"properties": {}, "anyOf": [{"type": "object"}]})"),
@@ -103,7 +133,7 @@ TEST_CASE("what stands beside a reference is refused, but in drafts where it has
   };
   CHECK_THAT(message(R"("minimum": 3)"), Contains("\"minimum\" beside \"$ref\" at #/items,"));
   CHECK_THAT(message(R"("properties": {})"), Contains("\"properties\" beside \"$ref\""));
-  CHECK_THAT(message(R"("anyOf": [])"), Contains("\"anyOf\" beside \"$ref\""));
+  CHECK_THAT(message(R"("anyOf": [{}])"), Contains("\"anyOf\" beside \"$ref\""));
   CHECK_THAT(message(R"("enum": [1])"), Contains("\"enum\" beside \"$ref\""));
   CHECK_THAT(message(R"("type": "string")"), Contains("\"type\" beside \"$ref\""));
   CHECK(message(R"("type": "integer")") == "");
