@@ -18,8 +18,9 @@ int64_t BroadcastRing::BytesOf(const RingShape& shape) {
          Aligned(shape.num_slots * int64_t{sizeof(int64_t)}) + shape.num_slots * SlotStride(shape);
 }
 
-BroadcastRing::BroadcastRing(const RingShape& shape, std::byte* memory, int spins)
-    : shape_(shape), spins_(spins) {
+BroadcastRing::BroadcastRing(const RingShape& shape, std::byte* memory, int spins,
+                             const WaitMark& mark)
+    : shape_(shape), spins_(spins), mark_(mark) {
   CHECK(shape.num_slots > 0 && shape.num_readers >= 0 && shape.slot_bytes > 0);
   CHECK_EQ(reinterpret_cast<uintptr_t>(memory) % kAlign, 0u);
   control_ = reinterpret_cast<Control*>(memory);
@@ -86,10 +87,12 @@ void BroadcastRing::AwaitChange(Count* count, uint32_t value) const {
     if (count->word.load(std::memory_order_acquire) != value || abandoned()) return;
     CpuRelax();
   }
+  mark_.Begin();
   count->num_asleep.fetch_add(1);
   const uint32_t bell = count->bell.load();
   if (count->word.load() == value && !abandoned()) FutexWait(count->bell, bell);
   count->num_asleep.fetch_sub(1);
+  mark_.End();
 }
 
 void BroadcastRing::Abandon() {

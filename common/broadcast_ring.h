@@ -17,6 +17,7 @@
 #include <span>
 
 #include "common/futex.h"
+#include "common/wait_mark.h"
 
 namespace tandem {
 
@@ -29,8 +30,9 @@ struct RingShape {
 class BroadcastRing {
  public:
   static int64_t BytesOf(const RingShape& shape);
-  // Over BytesOf(shape) bytes. `spins`: futex.h.
-  BroadcastRing(const RingShape& shape, std::byte* memory, int spins = kFutexSpins);
+  // Over BytesOf(shape) bytes. `spins`: futex.h. `mark`: of this process's sleeps here.
+  BroadcastRing(const RingShape& shape, std::byte* memory, int spins = kFutexSpins,
+                const WaitMark& mark = {});
 
   // ---- the writer ----
   // The memory of the next record, slot_bytes of it, once it is free; empty: abandoned.
@@ -73,6 +75,7 @@ class BroadcastRing {
 
   RingShape shape_;
   int spins_;
+  WaitMark mark_;
   Control* control_;
   Count* released_;  // by reader
   int64_t* sizes_;   // by slot

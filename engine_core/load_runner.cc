@@ -374,7 +374,7 @@ Status StartWorkers(EngineConfig config, const ModelConfig& model_config, Engine
 
 // A rank that is lost meanwhile would be waited for by the library through which they join.
 Status JoinRanks(Backend* backend, LoadedRunner* loaded, WorkerProcesses::OnLost on_lost) {
-  loaded->workers->Watch(/*hang_seconds=*/0, std::move(on_lost));
+  loaded->workers->Watch(std::move(on_lost));
   const Status joined = loaded->ranks->Join(backend);
   loaded->workers->EndWatch();
   return joined;

@@ -5,8 +5,10 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
+#include <memory>
 #include <new>
 #include <optional>
 #include <thread>
@@ -31,6 +33,7 @@
 #include "engine_core/engine_core.h"
 #include "engine_core/engine_flight.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/standstill.h"
 #include "engine_core/executor/watched_executor.h"
 #include "engine_core/flags/pack_flags.h"
 #include "engine_core/flags/replay_flags.h"
@@ -145,6 +148,32 @@ void EndWithoutRank(const std::string& what) {
   ExitAfterLog(kExitFailed);
 }
 
+// Ends the process when what runs a step is at a stand. Called on the thread that runs them; empty:
+// nobody asks for it. On a device a step is waited for at rest, so there only other processes are
+// looked at. A loop that waits for ranks of which one goes on lives (pulse).
+WatchedExecutor::OnLasting LookAtSteps(const EngineConfig& config, const LoadedRunner& loaded,
+                                       LoopPulse* pulse) {
+  if (config.worker_timeout_seconds == 0) return {};
+  const int most_looks = std::max(
+      1, static_cast<int>(config.worker_timeout_seconds * 1000 / WatchedExecutor::kLookMs));
+  std::shared_ptr<StandstillWatch> watch;
+  RankGroup* const ranks = loaded.ranks.get();
+  if (loaded.runner->backend().device().memory_is_host()) {
+    watch = std::make_shared<StandstillWatch>(
+        ranks == nullptr ? nullptr : &ranks->lines()[ranks->rank()].wait);
+  }
+  return [watch, most_looks, pulse, workers = loaded.workers.get()](const WatchedStep& step) {
+    std::optional<Standstill> own;
+    if (watch != nullptr && RunsStep(step.call)) own = watch->Look(step.number);
+    if (own && own->awaits_ranks) pulse->Turn();
+    if (workers != nullptr) return workers->Look(most_looks, own);
+    if (!own || own->num_looks < most_looks) return;
+    EndLost(step.ToString() + ", stands still: for " +
+            std::to_string(most_looks * WatchedExecutor::kLookMs) +
+            " ms no thread of the process has done anything");
+  };
+}
+
 // This process's own CPUs of --cpu-bind.
 Status BindOwnRank(const EngineConfig& config) {
   const RankCounts ranks = RankCountsOf(config);
@@ -241,7 +270,7 @@ struct Dismissal {
 // Serves until SIGTERM, until another engine has taken over, or until the executor is lost.
 int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engine,
           EngineFlight* flight, const Clock* clock, Mailbox<EngineEvent>* events,
-          SignalThread* signals, StartupLog* startup) {
+          SignalThread* signals, LoopPulse* pulse, StartupLog* startup) {
   StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(config, setup);
   if (!kv_events.ok()) return FailProcess(kExitBadFlags, kv_events.status());
   std::optional<wire::TcpKeys> tcp_keys;
@@ -278,11 +307,10 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
   }
   endpoint.AnnounceReady(std::move(ready));
   AnnounceReady(config, signals, startup);
-  LoopPulse pulse;
-  const LoopWatchdog watchdog(&pulse, [flight] {
+  const LoopWatchdog watchdog(pulse, [flight] {
     if (flight != nullptr) flight->Write("watchdog: the loop gives no sign of life");
   });
-  loop_wire.pulse = &pulse;
+  loop_wire.pulse = pulse;
   if (flight != nullptr) loop_wire.recorder = flight->recorder();
 
   std::set_new_handler(EndWithoutMemory<kExitFailed>);
@@ -401,15 +429,17 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   const auto fail = [&](const Status& status) {
     return FailProcess(kExitBadModel, loaded->WithAdvice(status, *setup));
   };
+  LoopPulse pulse;
   WorkerProcesses* workers = loaded->workers.get();
-  if (workers != nullptr) workers->Watch(config.worker_timeout_seconds, EndWithoutRank);
+  if (workers != nullptr) workers->Watch(EndWithoutRank);
   std::optional<WatchedExecutor> watched;
   Executor* executor = loaded->runner.get();
-  if (setup->step_timeout_s > 0) {
-    executor = &watched.emplace(
-        executor, setup->step_timeout_s, clock, [workers](const std::string& what) {
-          EndLost(workers == nullptr ? what : what + "; " + workers->Positions());
-        });
+  if (setup->step_timeout_s > 0 || config.worker_timeout_seconds > 0) {
+    const auto end_overdue = [workers](const std::string& what) {
+      EndLost(workers == nullptr ? what : what + "; " + workers->Positions());
+    };
+    executor = &watched.emplace(executor, setup->step_timeout_s, clock, end_overdue,
+                                LookAtSteps(config, *loaded, &pulse));
   }
   const StatusOr<std::unique_ptr<InProcessConnector>> connector =
       StartConnector(config, *model_config, *setup, loaded->runner.get());
@@ -451,7 +481,8 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   StatusOr<std::unique_ptr<EngineCore>> engine =
       EngineCore::Create(setup->engine, executor, engine_clock);
   if (!engine.ok()) return fail(engine.status());
-  return Serve(config, *setup, engine->get(), flight.get(), clock, &events, &signals, startup);
+  return Serve(config, *setup, engine->get(), flight.get(), clock, &events, &signals, &pulse,
+               startup);
 }
 
 // What can be known without weights, memory and sockets.

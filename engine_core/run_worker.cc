@@ -21,6 +21,7 @@
 #include "engine_core/config.h"
 #include "engine_core/executor/kv_cache_size.h"
 #include "engine_core/executor/rank_adapters.h"
+#include "engine_core/executor/standstill.h"
 #include "engine_core/load_runner.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/workers/cpu_bind.h"
@@ -44,6 +45,8 @@ struct LoadedWorker {
   std::unique_ptr<RankRunner> runner;
   std::unique_ptr<AdapterReader> adapter_reader;
   std::unique_ptr<AdapterLoader> adapter_loader;
+  // Of a rank without a device of its own, else null.
+  std::unique_ptr<StandstillWatch> standstill;
 };
 
 // On the loader's thread.
@@ -57,6 +60,11 @@ Status Obey(const Packet& packet, LoadedWorker* worker, RankLine* line) {
   const auto id = static_cast<AdapterId>(order.adapter);
   switch (order.kind) {
     case WorkerOrder::Kind::kPing:
+      if (worker->standstill != nullptr) {
+        const Standstill found = worker->standstill->Look(line->step.load());
+        line->num_still_looks.store(found.num_looks);
+        line->awaits_ranks.store(found.awaits_ranks);
+      }
       line->pong.store(line->ping.load());
       break;
     case WorkerOrder::Kind::kModules: {
@@ -123,6 +131,9 @@ StatusOr<LoadedWorker> LoadWorker(int rank, const std::vector<std::string>& flag
   ASSIGN_OR_RETURN(worker.runner, LoadRank(config, model, setup, worker.group.get(),
                                            worker.adapter_sites.get(), startup));
   if (setup.max_lora_rank > 0) ServeAdapters(setup, &worker);
+  if (worker.runner->backend().device().memory_is_host()) {
+    worker.standstill = std::make_unique<StandstillWatch>(&worker.group->lines()[rank].wait);
+  }
   return worker;
 }
 

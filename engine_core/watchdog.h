@@ -2,9 +2,9 @@
 
 // Reports to the process that watches us (systemd, `tandem serve`) that the engine's loop lives.
 // The loop lives while it waits for events, goes on from turn to turn, or computes: a step may take
-// minutes on a CPU, but it uses the loop's thread. A loop that does none of these hangs, and no
-// beat is sent any more; a process that is stopped sends none either. A step that computes for ever
-// has a limit of its own (watched_executor.h).
+// minutes on a CPU, but it uses the loop's thread, or a rank does for which that waits. A loop that
+// does none of these hangs, and no beat is sent any more; a process that is stopped sends none
+// either. A step that computes for ever has a limit of its own (watched_executor.h).
 
 #include <atomic>
 #include <cstdint>
@@ -16,7 +16,7 @@
 
 namespace tandem {
 
-// Thread: constructed on the loop's; Turn and Rest on it; Lives on the watchdog's.
+// Thread: constructed on the loop's; Turn any, Rest on the loop's; Lives on the watchdog's.
 class LoopPulse {
  public:
   void Turn() { Add(kTurn); }

@@ -25,6 +25,9 @@ constexpr uint64_t kLeftMask = 0xffffffff;
 constexpr uint64_t kClaimsPerThread = 4;
 constexpr double kSpinSeconds = 40e-6;
 constexpr int64_t kNapNs = 150'000;
+// After more than a time slice naps bring nothing any more.
+constexpr int kMostNaps = 100;
+constexpr int64_t kSleepNs = 50'000'000;
 constexpr int kNoLimit = std::numeric_limits<int>::max();
 
 thread_local bool t_inside_job = false;
@@ -145,9 +148,10 @@ void ComputePool::WaitForLastChunk() {
   // No wake-up is lost: the caller sets caller_sleeps_ and the kernel then compares the count; the
   // last chunk's thread counts down and then reads caller_sleeps_.
   static_assert(sizeof(num_unfinished_) == sizeof(int32_t));
-  const timespec nap = {.tv_sec = 0, .tv_nsec = kNapNs};
   caller_sleeps_.store(true);
+  int num_naps = 0;
   for (int32_t left; (left = num_unfinished_.load()) != 0;) {
+    const timespec nap = {.tv_sec = 0, .tv_nsec = ++num_naps <= kMostNaps ? kNapNs : kSleepNs};
     syscall(SYS_futex, &num_unfinished_, FUTEX_WAIT_PRIVATE, left, &nap, nullptr, 0);
   }
   caller_sleeps_.store(false);

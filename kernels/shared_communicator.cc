@@ -31,8 +31,9 @@ void Store(std::byte* to, int64_t i, DType dtype, float value) {
 
 StatusOr<std::unique_ptr<SharedCommunicator>> SharedCommunicator::Create(const Place& place,
                                                                          int rank, int size,
-                                                                         int spins) {
-  std::unique_ptr<SharedCommunicator> ranks(new SharedCommunicator(place, rank, size, spins));
+                                                                         int spins,
+                                                                         const WaitMark& mark) {
+  std::unique_ptr<SharedCommunicator> ranks(new SharedCommunicator(place, rank, size, spins, mark));
   ASSIGN_OR_RETURN(ranks->words_memory_, ranks->MapNext(sizeof(Words)));
   ranks->words_ = reinterpret_cast<Words*>(ranks->words_memory_.get());
   ASSIGN_OR_RETURN(ranks->chunks_, ranks->MapNext(2 * size * kChunkBytes));
@@ -77,9 +78,11 @@ void SharedCommunicator::Meet() {
     if (words_->generation.load(std::memory_order_acquire) != generation) return;
     CpuRelax();
   }
+  mark_.Begin();
   words_->num_asleep.fetch_add(1);
   WaitForChange(words_->generation, generation, words_->lost);
   words_->num_asleep.fetch_sub(1);
+  mark_.End();
 }
 
 std::byte* SharedCommunicator::Chunk(int r) const {

@@ -19,6 +19,7 @@
 #include "common/futex.h"
 #include "common/shared_memory.h"
 #include "common/status.h"
+#include "common/wait_mark.h"
 #include "kernels/communicator.h"
 #include "kernels/rank_exchange.h"
 #include "kernels/tensor.h"
@@ -33,8 +34,10 @@ class SharedCommunicator final : public Communicator, public RankExchange {
     const SharedMemory* memory = nullptr;
     int64_t begin = 0;
   };
+  // mark: of this rank's sleeps in meetings.
   static StatusOr<std::unique_ptr<SharedCommunicator>> Create(const Place& place, int rank,
-                                                              int size, int spins = kFutexSpins);
+                                                              int size, int spins = kFutexSpins,
+                                                              const WaitMark& mark = {});
 
   // A tensor in the memory of all ranks, zeros. All ranks allocate the same ones in the same order.
   StatusOr<OwnedTensor> Allocate(DType dtype, std::initializer_list<int64_t> shape) override;
@@ -76,8 +79,8 @@ class SharedCommunicator final : public Communicator, public RankExchange {
     FutexWord lost{0};
   };
 
-  SharedCommunicator(const Place& place, int rank, int size, int spins)
-      : Communicator(rank, size), place_(place), spins_(spins), end_(place.begin) {}
+  SharedCommunicator(const Place& place, int rank, int size, int spins, const WaitMark& mark)
+      : Communicator(rank, size), place_(place), spins_(spins), mark_(mark), end_(place.begin) {}
   StatusOr<SharedMemory::Mapping> MapNext(int64_t bytes);
   // The chunk of rank r in the exchange that is under way. Two sets take turns: a rank that writes
   // the next one cannot disturb another that still reads this one.
@@ -86,6 +89,7 @@ class SharedCommunicator final : public Communicator, public RankExchange {
 
   Place place_;
   int spins_;
+  WaitMark mark_;
   int64_t tensors_begin_ = 0;
   int64_t end_;
   SharedMemory::Mapping words_memory_;

@@ -153,6 +153,7 @@ tandem_test(unit_executor LABEL unit
        unit/engine_core/executor/rank_group_test.cc
        unit/engine_core/executor/step_inputs_test.cc
        unit/engine_core/executor/step_layout_test.cc
+       unit/engine_core/executor/standstill_test.cc
        unit/engine_core/executor/step_watch_test.cc
        unit/engine_core/executor/watched_executor_test.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/executor engine_core/scheduler

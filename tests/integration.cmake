@@ -45,13 +45,15 @@ set_target_properties(hanging-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE
 tandem_targets(hanging_engine_deps engine_core tests/simulation)
 target_link_libraries(hanging-engine PRIVATE ${hanging_engine_deps})
 python_test(watchdog integration/watchdog_test.py)
-# The real engine core with a fault in it: its own objects, and one function that is called in place
-# of another.
+# The real engine core with faults in it: its own objects, and functions that are called in place of
+# others.
 add_executable(faulty-engine $<TARGET_OBJECTS:tandem-engine-core> support/engine_fault.cc)
 set_target_properties(faulty-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/faulty)
 tandem_targets(faulty_engine_deps engine_core)
 target_link_libraries(faulty-engine PRIVATE ${faulty_engine_deps} Threads::Threads)
-target_link_options(faulty-engine PRIVATE -Wl,--wrap=_ZN6tandem10InputBatch11AppendTokenENS_11RequestSlotEi)
+target_link_options(faulty-engine PRIVATE -Wl,--wrap=_ZN6tandem10InputBatch11AppendTokenENS_11RequestSlotEi
+  -Wl,--wrap=_ZN6tandem9RankGroup4ReadEv
+  -Wl,--wrap=_ZN6tandem9RankGroup11PublishStepERKNS_10StepInputsERKNS_10StepLayoutERKNS_8StepRowsENS_8StepModeE)
 # The real engine core over emulated devices: a process for each rank.
 add_executable(emulated-engine $<TARGET_OBJECTS:tandem-engine-core> support/cuda_emulation/emulated_devices.cc)
 set_target_properties(emulated-engine PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin/emulated)

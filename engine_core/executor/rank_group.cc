@@ -119,6 +119,22 @@ int32_t* CopyNumbers(const Tensor& numbers, int32_t* to) {
 
 }  // namespace
 
+std::string_view TextOf(RankWait wait) {
+  switch (wait) {
+    case RankWait::kStage:
+      return "waits for the other ranks of its stage";
+    case RankWait::kStageBefore:
+      return "waits for the stage before";
+    case RankWait::kNextStep:
+      return "waits for the next step";
+    case RankWait::kRoom:
+      return "waits until a rank has taken an earlier step";
+    case RankWait::kNothing:
+      break;
+  }
+  return "";
+}
+
 RankPlace RankCounts::PlaceOf(int rank) const {
   return {.stage = {.rank = rank / tensor, .size = pipeline},
           .share = {.rank = rank % tensor, .size = tensor}};
@@ -188,11 +204,13 @@ Status RankGroup::MapAll() {
   lines_ = reinterpret_cast<RankLine*>(control_.get() + kShapeBytes);
   stages_ = reinterpret_cast<StageLine*>(control_.get() + stages_begin);
   meeting_place_ = reinterpret_cast<MeetingPlace*>(control_.get() + place_begin);
-  ring_.emplace(ring_shape(), control_.get() + ring_begin, shape_.spins);
+  const bool writes = rank_ == counts().output_rank();
+  ring_.emplace(ring_shape(), control_.get() + ring_begin, shape_.spins,
+                MarkOf(writes ? RankWait::kRoom : RankWait::kNextStep));
   ASSIGN_OR_RETURN(hidden_, memory_.Map(kHiddenBegin, counts().pipeline * step_bytes()));
-  ASSIGN_OR_RETURN(communicator_,
-                   SharedCommunicator::Create({&memory_, StageBegin(place_.stage.rank)},
-                                              place_.share.rank, place_.share.size, shape_.spins));
+  ASSIGN_OR_RETURN(communicator_, SharedCommunicator::Create(
+                                      {&memory_, StageBegin(place_.stage.rank)}, place_.share.rank,
+                                      place_.share.size, shape_.spins, MarkOf(RankWait::kStage)));
   return OkStatus();
 }
 
@@ -384,12 +402,15 @@ Tensor RankGroup::AwaitHidden(int64_t step, int64_t num_tokens) {
       return static_cast<int32_t>(before.num_steps.load() - wanted) >= 0;
     };
     for (int i = 0; i < shape_.spins && !is_there(); ++i) CpuRelax();
+    const WaitMark mark = MarkOf(RankWait::kStageBefore);
+    mark.Begin();
     while (!is_there() && !ring_->abandoned()) {
       before.num_asleep.fetch_add(1);
       const uint32_t seen = before.num_steps.load();
       if (!is_there()) FutexWait(before.num_steps, seen, kFutexPatienceMs);
       before.num_asleep.fetch_sub(1);
     }
+    mark.End();
   }
   return PartOf(step, num_tokens, 0, shape_.hidden_size);
 }

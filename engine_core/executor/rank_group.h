@@ -21,10 +21,12 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/broadcast_ring.h"
 #include "common/shared_memory.h"
 #include "common/status.h"
+#include "common/wait_mark.h"
 #include "engine_core/executor/executor.h"
 #include "engine_core/executor/step_inputs.h"
 #include "engine_core/executor/step_layout.h"
@@ -66,6 +68,11 @@ struct RankGroupShape {
                            const ModelConfig& model, int64_t max_adapters, int spins = kFutexSpins);
 };
 
+// What a rank's thread sleeps for, as the kind of a WaitMark.
+enum class RankWait : uint8_t { kNothing, kStage, kStageBefore, kNextStep, kRoom };
+// "waits for the other ranks of its stage"; kNothing: empty.
+std::string_view TextOf(RankWait wait);
+
 // What a rank is at, for the watcher of its process.
 struct alignas(64) RankLine {
   std::atomic<int64_t> step{0};  // the first is 1
@@ -77,6 +84,12 @@ struct alignas(64) RankLine {
   std::atomic<uint32_t> change_failed{0};
   // Of the rank's device, when it was asked (WeightsChange::kReportMemory).
   std::atomic<int64_t> free_bytes{0};
+  WaitWord wait{0};
+  // What its process found at the last ping (Standstill).
+  std::atomic<int32_t> num_still_looks{0};
+  std::atomic<bool> awaits_ranks{false};
+
+  RankWait rank_wait() const { return RankWait{WaitMark::KindOf(wait.load())}; }
 };
 
 // What a rank does with its weights (Executor::Release, Restore); kReportMemory: nothing, it
@@ -192,6 +205,9 @@ class RankGroup {
   // Those that a record lists.
   ListedStepRows ListRows(int64_t step, const StepRowCounts& has, int64_t num_tokens,
                           std::byte* listed) const;
+  WaitMark MarkOf(RankWait wait) {
+    return WaitMark(&lines_[rank_].wait, static_cast<uint8_t>(wait));
+  }
   int reader() const { return rank_ < counts().output_rank() ? rank_ : rank_ - 1; }
 
   SharedMemory memory_;

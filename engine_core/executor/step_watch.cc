@@ -5,6 +5,9 @@
 namespace tandem {
 
 std::string WatchedStep::ToString() const {
+  if (!RunsStep(call)) {
+    return call == ExecutorCall::kRelease ? "memory is released" : "memory is taken again";
+  }
   std::string text = "step " + std::to_string(number);
   text += call == ExecutorCall::kSubmit ? " in Submit: " : " in Collect: ";
   text += std::to_string(num_requests) + " requests";
@@ -28,6 +31,12 @@ void StepWatch::Leave() {
   num_changes_.store(num_changes_.load(std::memory_order_relaxed) + 1, std::memory_order_release);
 }
 
+double StepWatch::PauseSeconds() const {
+  const double slice_s = limit_s_ / kLooksPerLimit;
+  if (pause_s_ == 0 || limit_s_ == 0) return std::max(pause_s_, slice_s);
+  return std::min(pause_s_, slice_s);
+}
+
 StepWatch::Look StepWatch::LookNow(double now) {
   uint64_t num_changes = num_changes_.load();
   if (num_changes % 2 == 0) {
@@ -37,18 +46,21 @@ StepWatch::Look StepWatch::LookNow(double now) {
     if (num_changes % 2 == 0) return {};
     watcher_sleeps_.store(false);
   }
+  const bool lasts = num_changes == seen_;
   const double slice_s = limit_s_ / kLooksPerLimit;
-  watched_s_ = num_changes == seen_ ? watched_s_ + std::min(now - seen_at_, slice_s) : 0;
+  watched_s_ = lasts ? watched_s_ + std::min(now - seen_at_, slice_s) : 0;
   seen_ = num_changes;
   seen_at_ = now;
-  Look look = {.again_in_s = slice_s};
-  if (watched_s_ < limit_s_) return look;
+  Look look = {.again_in_s = PauseSeconds()};
+  if (!lasts) return look;
   const WatchedStep step = {.number = number_.load(std::memory_order_acquire),
                             .num_requests = num_requests_.load(std::memory_order_acquire),
                             .num_new_requests = num_new_requests_.load(std::memory_order_acquire),
                             .num_tokens = num_tokens_.load(std::memory_order_acquire),
                             .call = call_.load(std::memory_order_acquire)};
-  if (num_changes_.load() == num_changes) look.overdue = step;
+  if (num_changes_.load() != num_changes) return look;
+  look.lasting = step;
+  if (limit_s_ > 0 && RunsStep(step.call) && watched_s_ >= limit_s_) look.overdue = step;
   return look;
 }
 

@@ -5,7 +5,8 @@
 // watcher looks now and then. A call is overdue when the watcher has seen it for limit_s of its own
 // waiting: no look counts for more than a fraction of the limit, so that time in which the process
 // was stopped (by a debugger, by the host) does not count. An overdue call is found between limit_s
-// and limit_s * (1 + 1 / kLooksPerLimit) after it began.
+// and limit_s * (1 + 1 / kLooksPerLimit) after it began. A look that finds the call of the look
+// before says so: what runs it may then be looked at (standstill.h).
 // Threads: the engine's loop for Enter and Leave, the watcher for LookNow. Units: seconds. Never
 // fails.
 
@@ -16,7 +17,11 @@
 
 namespace tandem {
 
-enum class ExecutorCall : int32_t { kSubmit, kCollect };
+enum class ExecutorCall : int32_t { kSubmit, kCollect, kRelease, kRestore };
+// The others last as long as files are large.
+constexpr bool RunsStep(ExecutorCall call) {
+  return call == ExecutorCall::kSubmit || call == ExecutorCall::kCollect;
+}
 
 struct WatchedStep {
   int64_t number = 0;  // the first step of the process is 1
@@ -34,20 +39,25 @@ class StepWatch {
  public:
   static constexpr int kLooksPerLimit = 4;
 
-  explicit StepWatch(double limit_s) : limit_s_(limit_s) {}
+  // limit_s: of calls that run steps; 0: none. pause_s: the longest between two looks; 0: what the
+  // limit needs. REQUIRES: one of them is not 0.
+  explicit StepWatch(double limit_s, double pause_s = 0) : limit_s_(limit_s), pause_s_(pause_s) {}
 
   // True when the watcher sleeps and must be woken.
   bool Enter(const WatchedStep& step);
   void Leave();
 
   struct Look {
-    std::optional<double> again_in_s;  // nullopt: when Enter returns true
+    std::optional<double> again_in_s;         // nullopt: when Enter returns true
+    std::optional<WatchedStep> lasting = {};  // the look before found this call, too
     std::optional<WatchedStep> overdue = {};
   };
   Look LookNow(double now);
 
  private:
-  const double limit_s_;
+  double PauseSeconds() const;
+
+  const double limit_s_, pause_s_;
   std::atomic<uint64_t> num_changes_{0};  // odd: inside a call
   std::atomic<bool> watcher_sleeps_{false};
   // The call's step: written before num_changes_ becomes odd.

@@ -12,13 +12,14 @@
 namespace tandem {
 
 WatchedExecutor::WatchedExecutor(Executor* executor, double limit_s, const Clock* clock,
-                                 OnOverdue on_overdue)
+                                 OnOverdue on_overdue, OnLasting on_lasting)
     : executor_(executor),
       limit_s_(limit_s),
       clock_(clock),
       on_overdue_(std::move(on_overdue)),
-      watch_(limit_s) {
-  CHECK_GT(limit_s, 0);
+      on_lasting_(std::move(on_lasting)),
+      watch_(limit_s, on_lasting_ ? kLookMs * 1e-3 : 0) {
+  CHECK(limit_s > 0 || on_lasting_) << limit_s;
   watcher_ = std::thread([this] { Watch(); });
 }
 
@@ -49,6 +50,20 @@ Status WatchedExecutor::Collect(ModelOutput* result) {
   return status;
 }
 
+Status WatchedExecutor::Release(const MemoryParts& parts, bool rereads) {
+  Enter({.number = num_submitted_, .call = ExecutorCall::kRelease});
+  Status status = executor_->Release(parts, rereads);
+  watch_.Leave();
+  return status;
+}
+
+Status WatchedExecutor::Restore(const MemoryParts& parts) {
+  Enter({.number = num_submitted_, .call = ExecutorCall::kRestore});
+  Status status = executor_->Restore(parts);
+  watch_.Leave();
+  return status;
+}
+
 void WatchedExecutor::Enter(const WatchedStep& step) {
   if (watch_.Enter(step)) wake_.Push({});
 }
@@ -63,6 +78,7 @@ void WatchedExecutor::Watch() {
       what << look.overdue->ToString() << ", not back after " << limit_s_ << " s";
       return on_overdue_(what.str());
     }
+    if (look.lasting && on_lasting_) on_lasting_(*look.lasting);
     if (look.again_in_s) {
       wake_.WaitFor(std::chrono::nanoseconds(static_cast<int64_t>(*look.again_in_s * 1e9)));
     } else {

@@ -1,10 +1,12 @@
 #pragma once
 
-// An Executor whose calls are watched. A call that does not return within a limit means that the
+// An Executor whose calls are watched. A step that does not return within a limit means that the
 // worker is lost, and nothing can bring the calling thread back: on_overdue is called on the
-// watcher's thread and is expected to end the process. step_watch.h defines the limit.
+// watcher's thread and is expected to end the process. step_watch.h defines the limit. Before that,
+// while one call lasts, on_lasting may look at what runs it.
 // Threads: the engine's loop; one watcher, which sleeps while nothing executes and otherwise wakes
-// a few times per limit. Owns: neither executor nor clock. Failure: the executor's own.
+// a few times per limit, or every kLookMs. Owns: neither executor nor clock. Failure: the
+// executor's own.
 
 #include <array>
 #include <functional>
@@ -23,18 +25,20 @@ class WatchedExecutor final : public Executor {
   // Called once; `what` names the step, its batch and the call.
   using OnOverdue = std::function<void(const std::string& what)>;
 
-  // REQUIRES: limit_s > 0.
-  WatchedExecutor(Executor* executor, double limit_s, const Clock* clock, OnOverdue on_overdue);
+  // Called every kLookMs from kLookMs on that a call lasts.
+  using OnLasting = std::function<void(const WatchedStep& step)>;
+  static constexpr int kLookMs = 200;
+
+  // limit_s: 0: none. on_lasting: empty: nothing is looked at. REQUIRES: one of them.
+  WatchedExecutor(Executor* executor, double limit_s, const Clock* clock, OnOverdue on_overdue,
+                  OnLasting on_lasting = {});
   ~WatchedExecutor() override;
 
   const ExecutorLimits& limits() const override { return executor_->limits(); }
   Status Submit(const SchedulerOutput& step) override;
   Status Collect(ModelOutput* result) override;
-  // These are not watched: a load lasts as long as the files are large.
-  Status Release(const MemoryParts& parts, bool rereads) override {
-    return executor_->Release(parts, rereads);
-  }
-  Status Restore(const MemoryParts& parts) override { return executor_->Restore(parts); }
+  Status Release(const MemoryParts& parts, bool rereads) override;
+  Status Restore(const MemoryParts& parts) override;
 
  private:
   enum class Wake {};
@@ -49,6 +53,7 @@ class WatchedExecutor final : public Executor {
   const double limit_s_;
   const Clock* clock_;
   const OnOverdue on_overdue_;
+  const OnLasting on_lasting_;
   StepWatch watch_;
   std::array<WatchedStep, kMaxStepsInFlight> in_flight_;
   int64_t num_submitted_ = 0;

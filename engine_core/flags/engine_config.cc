@@ -54,7 +54,7 @@ std::vector<Flag> EngineFlags(EngineConfig& c) {
       {"pipeline-parallel-size", &c.pipeline_parallel_size, "cpu: stages of layers, each a process (or as many as --tensor-parallel-size) of its own, with as many steps under way. Outputs stay the same", {.min = 1, .max = 8, .short_name = "pp"}},
       {"enable-expert-parallel", &c.enable_expert_parallel, "Mixtures of experts: each rank of --tensor-parallel-size has some experts as a whole, not a share of each", {.short_name = "ep"}},
       {"cpu-bind", &c.cpu_bind, "CPUs of each rank, in their order, e.g. 0-31|32-63; --threads 0 then means all of its own. Default: no rank is bound"},
-      {"worker-timeout-seconds", &c.worker_timeout_seconds, "A rank whose process does not run for that long ends the engine; 0: only one that has died", {.min = 0, .max = 86400}},
+      {"worker-timeout-seconds", &c.worker_timeout_seconds, "A step whose process, or that of a rank, does not run or stands still for that long ends the engine; 0: only a rank that has died", {.min = 0, .max = 86400}},
       {"attention-backend", &c.attention_backend, "cuda: attention kernels; auto: flashinfer if the build has it and it supports the model's heads, else tandem", {.choices = {"auto", "tandem", "flashinfer", "FLASHINFER"}}},
       {"disable-custom-all-reduce", &c.disable_custom_all_reduce, "cuda: ranks exchange all tensors by NCCL, also those of few rows, which otherwise go through memory that they read at each other"},
       {"enforce-eager", &c.enforce_eager, "cuda: do not capture graphs of decode steps"},

@@ -11,16 +11,17 @@
 #include <cerrno>
 #include <cstring>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "common/log.h"
 #include "common/packets.h"
 #include "common/spawn.h"
+#include "engine_core/executor/watched_executor.h"
 
 namespace tandem {
 namespace {
 
-constexpr int kPingMs = 200;
 constexpr int kEndMs = 2000;  // for a worker to end by itself
 
 bool WaitFor(int fd, int timeout_ms) {
@@ -96,9 +97,14 @@ Status WorkerProcesses::CheckReady(const Worker& worker, const WorkerReady& read
   return OkStatus();
 }
 
-std::string WorkerProcesses::Describe(const Worker& worker) const {
-  return "rank " + std::to_string(worker.rank) + " (" + RankName(group_->counts(), worker.rank) +
-         ", pid " + std::to_string(worker.pid) + ")";
+std::string WorkerProcesses::Describe(int rank, pid_t pid) const {
+  return "rank " + std::to_string(rank) + " (" + RankName(group_->counts(), rank) + ", pid " +
+         std::to_string(pid) + ")";
+}
+
+pid_t WorkerProcesses::PidOf(int rank) const {
+  const auto found = std::ranges::find(workers_, rank, &Worker::rank);
+  return found == workers_.end() ? getpid() : found->pid;
 }
 
 std::string WorkerProcesses::EndOf(Worker* worker) {
@@ -114,8 +120,10 @@ std::string WorkerProcesses::EndOf(Worker* worker) {
 std::string WorkerProcesses::Positions() const {
   std::ostringstream text;
   for (int rank = 0; rank < group_->counts().num_ranks(); ++rank) {
+    const RankLine& line = group_->lines()[rank];
+    const std::string_view wait = TextOf(line.rank_wait());
     text << (rank == 0 ? "" : "; ") << "rank " << rank << " (" << RankName(group_->counts(), rank)
-         << ") at step " << group_->lines()[rank].step.load();
+         << ") at step " << line.step.load() << (wait.empty() ? "" : ", ") << wait;
   }
   return text.str();
 }
@@ -168,51 +176,83 @@ void WorkerProcesses::DropAdapter(int64_t number) {
 
 // ---- the watcher ----
 
-void WorkerProcesses::Watch(double hang_seconds, OnLost on_lost) {
+void WorkerProcesses::Watch(OnLost on_lost) {
   on_lost_ = std::move(on_lost);
-  watcher_ = std::thread([this, hang_seconds] { Run(hang_seconds); });
+  watcher_ = std::thread([this] { Run(); });
 }
 
-void WorkerProcesses::Run(double hang_seconds) {
+void WorkerProcesses::Run() {
   SetThreadName("worker-watch");
-  const int most_unanswered = std::max(1, static_cast<int>(hang_seconds * 1000 / kPingMs));
   std::vector<pollfd> waited = {{stop_.get(), POLLIN, 0}};
   for (const Worker& worker : workers_) waited.push_back({worker.pidfd.get(), POLLIN, 0});
   for (;;) {
-    const int count = poll(waited.data(), waited.size(), hang_seconds > 0 ? kPingMs : -1);
+    const int count = poll(waited.data(), waited.size(), -1);
     if (waited[0].revents != 0) return;
-    if (count == 0 && !PingAll(most_unanswered)) return;
     for (size_t i = 0; count > 0 && i < workers_.size(); ++i) {
       if (waited[i + 1].revents == 0) continue;
       const std::string who = Describe(workers_[i]);
-      return Lose(&workers_[i], who + " " + EndOf(&workers_[i]));
+      return Lose(workers_[i].rank, who + " " + EndOf(&workers_[i]));
     }
   }
 }
 
+// ---- looks ----
+
+void WorkerProcesses::Look(int most_looks, const std::optional<Standstill>& own) {
+  if (own) {
+    RankLine& line = group_->lines()[group_->rank()];
+    line.num_still_looks.store(own->num_looks);
+    line.awaits_ranks.store(own->awaits_ranks);
+  }
+  if (PingAll(most_looks) && own) FindStandstill(most_looks);
+}
+
 // Only pings count, not time: a host that stood still has not lost a rank.
 bool WorkerProcesses::PingAll(int most_unanswered) {
+  bool all_answered = true;
   for (Worker& worker : workers_) {
     RankLine& line = group_->lines()[worker.rank];
     const bool is_answered = line.pong.load() == line.ping.load();
+    all_answered &= is_answered;
     worker.num_unanswered = is_answered ? 0 : worker.num_unanswered + 1;
     if (worker.num_unanswered >= most_unanswered) {
       std::ostringstream how;
-      how << Describe(worker) << " has given no sign of life for " << most_unanswered * kPingMs
-          << " ms";
-      Lose(&worker, how.str());
+      how << Describe(worker) << " has given no sign of life for "
+          << most_unanswered * WatchedExecutor::kLookMs << " ms";
+      Lose(worker.rank, how.str());
       return false;
     }
     if (!is_answered) continue;
     line.ping.fetch_add(1);
     (void)SendPacket(worker.socket.get(), PackOrder({}));
   }
-  return true;
+  return all_answered;
 }
 
-void WorkerProcesses::Lose(Worker* worker, const std::string& how) {
+void WorkerProcesses::FindStandstill(int most_looks) {
+  std::vector<Standstill> ranks;
+  for (int rank = 0; rank < group_->counts().num_ranks(); ++rank) {
+    const RankLine& line = group_->lines()[rank];
+    ranks.push_back({line.num_still_looks.load(), line.awaits_ranks.load()});
+  }
+  const RanksVerdict verdict = JudgeRanks(ranks, most_looks);
+  const std::string ms = std::to_string(most_looks * WatchedExecutor::kLookMs) + " ms";
+  if (verdict.kind == RanksVerdict::Kind::kOneStands) {
+    Lose(verdict.rank, Describe(verdict.rank, PidOf(verdict.rank)) + " stands still: for " + ms +
+                           " it has neither computed nor waited for another rank");
+  } else if (verdict.kind == RanksVerdict::Kind::kAllWait) {
+    Report("all ranks have waited for each other for " + ms + ": " + Positions());
+  }
+}
+
+void WorkerProcesses::Lose(int rank, const std::string& how) {
+  Report(how + ", in step " + std::to_string(group_->lines()[rank].step.load()));
+}
+
+void WorkerProcesses::Report(const std::string& loss) {
+  if (is_lost_.exchange(true)) return;
   group_->Abandon();
-  on_lost_(how + ", in step " + std::to_string(group_->lines()[worker->rank].step.load()));
+  on_lost_(loss);
 }
 
 void WorkerProcesses::EndWatch() {

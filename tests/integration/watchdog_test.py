@@ -14,23 +14,16 @@ import unittest
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "support"))
 from mixed_load import Answer
-from pair import Pair, bin_dir, wait_for
+from pair import Pair, bin_dir, programs_with_engine, wait_for
 
 MODEL = TESTS / "golden" / "api" / "model"
+HANGING_ENGINE = "hanging/hanging-engine"  # tests/support/hanging_engine.cc
+FAULTY_ENGINE, BLOCKING_TOKEN = "faulty/faulty-engine", 78  # tests/support/engine_fault.cc
 HANGS_IN_SUBMIT, HANGS_IN_COLLECT, COMPUTES_LONG, FAILS_IN_SUBMIT, FAILS_IN_COLLECT = 77, 78, 79, 80, 81
 FLAGS = ("--served-model-name", "m", "--max-model-len", "256", "--execute-model-timeout-seconds")
 NUM_CHOICES = 7  # of the requests beside a failing device
 HANG_S = 2  # a busy machine may not give a process its turn for one
 SILENCE = f"has given no sign of life for {HANG_S} s: killing it"
-
-
-def pair_with_hanging_engine(folder):
-    """The real command and frontend with the engine core of tests/support/hanging_engine.cc."""
-    programs = pathlib.Path(folder)
-    for name, source in (("tandem", "tandem"), ("tandem-frontend", "tandem-frontend"),
-                         ("tandem-engine-core", "hanging/hanging-engine")):
-        os.link(bin_dir() / source, programs / name)
-    return programs
 
 
 class Watchdog(unittest.TestCase):
@@ -41,7 +34,7 @@ class Watchdog(unittest.TestCase):
         folder = tempfile.TemporaryDirectory(prefix="watchdog-", dir=bin_dir())
         self.addCleanup(folder.cleanup)
         self.server = Pair(*FLAGS, self.step_timeout, *self.flags, model=MODEL,
-                           programs=pair_with_hanging_engine(folder.name))
+                           programs=programs_with_engine(folder.name, HANGING_ENGINE))
         self.addCleanup(self.server.__exit__, False)
 
     def ask(self, prompt, **fields):
@@ -135,6 +128,27 @@ class DeviceErrors(Watchdog):
 
     def test_a_device_that_fails_in_collect(self):
         self.check(FAILS_IN_COLLECT, "Collect")
+
+
+class Blocked(unittest.TestCase):
+    """The real engine, whose loop waits for ever within a step while its process lives. The limit of a step is 1,800 s."""
+
+    def test_it_is_found_and_other_streams_go_on(self):
+        long = {"model": "m", "prompt": [1, 2, 3, 4], "max_tokens": 300, "temperature": 1, "ignore_eos": True, "stream": True}
+        with tempfile.TemporaryDirectory(prefix="watchdog-", dir=bin_dir()) as folder, \
+                Pair("--served-model-name", "m", programs=programs_with_engine(folder, FAULTY_ENGINE)) as server:
+            bodies = [{**long, "seed": seed} for seed in range(3)]
+            undisturbed = [Answer(server, "/v1/completions", body).wait() for body in bodies]
+            beside = [Answer(server, "/v1/completions", body) for body in bodies]
+            cause = Answer(server, "/v1/completions", {**long, "prompt": [4, 5, BLOCKING_TOKEN]})
+            self.assertEqual(cause.wait()["error"]["code"], 500, cause.result)
+            self.assertEqual([answer.wait() for answer in beside], undisturbed)
+            # Its first run, the next, and the one in which it was alone.
+            fatal = [line for line in server.log.splitlines() if " FATAL " in line]
+            self.assertEqual(len(fatal), 3, server.log)
+            for line in fatal:
+                self.assertRegex(line, r"the executor does not answer: step \d+ in (Submit|Collect): \d+ requests.*, stands still: "
+                                       r"for 1000 ms no thread of the process has done anything")
 
 
 class Stopped(unittest.TestCase):

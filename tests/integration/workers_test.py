@@ -15,7 +15,8 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, Pair, bin_dir, child_processes, is_alive, wait_for
+from mixed_load import Answer
+from pair import LIMIT, Pair, bin_dir, child_processes, is_alive, programs_with_engine, wait_for
 from peft_adapter import matrix_shapes, write_adapter
 from speculation_test import HEADS, STORY, bodies, choices, text_of
 
@@ -113,6 +114,48 @@ class Responses(unittest.TestCase):
 
     def test_both(self):
         self.check("-tp", "2", "-pp", "2")
+
+
+class Standing(unittest.TestCase):
+    """Ranks that live and wait for ever within a step (tests/support/engine_fault.cc). The limit of a step is 1,800 s."""
+    BLOCKS_OTHERS, BLOCKS_OUTPUT_RANK, AWAITS_NOTHING, COMPUTES_LONG = 79, 80, 81, 82
+    STANDS = r"rank \d \(\w+, pid \d+\) stands still: for 1000 ms it has neither computed nor waited for another rank, in step \d+"
+
+    def check(self, token, reason, *flags):
+        with tempfile.TemporaryDirectory(prefix="workers-", dir=bin_dir()) as folder, \
+                Pair(*ONE_THREAD, *flags, programs=programs_with_engine(folder, "faulty/faulty-engine")) as server:
+            whole = text_of(server, STREAM)
+            causes = []
+            at_20 = lambda: causes.append(Answer(server, "/v1/completions", {"prompt": [token] * 3, "max_tokens": 5}))
+            self.assertEqual(text_of(server, STREAM, at_20=at_20), whole)
+            causes[0].wait()
+            self.assertEqual(causes[0].status, 500, causes[0].result)
+            # Its first run, the next, and the one in which it was alone.
+            lines = re.findall(r"FATAL .*the model has lost a rank: (.*)", server.log)
+            self.assertEqual(len(lines), 3, server.log)
+            for line in lines:
+                self.assertRegex(line, reason)
+
+    def test_a_rank_that_blocks(self):
+        self.check(self.BLOCKS_OTHERS, r"^" + self.STANDS.replace(r"rank \d \(\w+", r"rank 1 \(TP1"), "-tp", "2")
+
+    def test_the_engine_cores_rank_that_blocks(self):
+        self.check(self.BLOCKS_OUTPUT_RANK, r"^" + self.STANDS.replace(r"rank \d \(\w+", r"rank 1 \(PP1"), "-pp", "2")
+
+    def test_ranks_that_wait_for_each_other(self):
+        self.check(self.AWAITS_NOTHING, r"^all ranks have waited for each other for 1000 ms: rank 0 \(PP0\) at step \d+, "
+                   r"waits for the next step; rank 1 \(PP1\) at step \d+, waits for the stage before$", "-pp", "2")
+
+    def test_a_rank_that_computes_is_waited_for(self):
+        """For more than twice the time without a sign of life."""
+        with tempfile.TemporaryDirectory(prefix="workers-", dir=bin_dir()) as folder, \
+                Pair(*ONE_THREAD, "-pp", "2", "--engine-hang-timeout", "2",
+                     programs=programs_with_engine(folder, "faulty/faulty-engine")) as server:
+            engine = server.pid_of("tandem-engine-core")
+            self.assertEqual(server.post("/v1/completions", {"prompt": [self.COMPUTES_LONG] * 3, "max_tokens": 5})[0], 200)
+            self.assertEqual(server.pid_of("tandem-engine-core"), engine)
+            self.assertNotIn("FATAL", server.log)
+            self.assertNotIn("sign of life", server.log)
 
 
 class Processes(unittest.TestCase):

@@ -86,6 +86,14 @@ def is_alive(pid):
         return False
 
 
+def programs_with_engine(folder, engine):
+    """Fills a folder of bin_dir()'s file system with the real command and frontend and an engine core of a test."""
+    programs = pathlib.Path(folder)
+    for name, source in (("tandem", "tandem"), ("tandem-frontend", "tandem-frontend"), ("tandem-engine-core", engine)):
+        os.link(bin_dir() / source, programs / name)
+    return programs
+
+
 class Pair:
     """One `tandem serve`. Use as a context manager; its log is printed when a test fails."""
     host = "127.0.0.1"

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <set>
+#include <thread>
 #include <utility>
 
 #include <catch2/catch.hpp>
@@ -70,6 +71,33 @@ TEST_CASE("rank group: steps in flight have hidden states and layers' inputs of 
     CHECK(last->LayerInputsOf(step, 3).Data<float>()[0] == begin + 12);
     CHECK(last->LayerInputsOf(step, 3).Data<float>()[29] == begin + 41);
   }
+}
+
+TEST_CASE("rank group: it shows what a rank sleeps for") {
+  const ExecutorLimits limits = {
+      .block_size = 16, .max_num_seqs = 1, .max_num_batched_tokens = 4, .max_model_len = 32};
+  ModelConfig model;
+  model.hidden_size = 8;
+  const auto shape =
+      RankGroupShape::Of({.tensor = 2}, limits, model, /*max_adapters=*/0, /*spins=*/0);
+  const auto first = RankGroup::Create(shape).value();
+  const auto other = RankGroup::Open(UniqueFd(dup(first->file())), 1).value();
+  RankLine& line = first->lines()[1];
+  CHECK(line.rank_wait() == RankWait::kNothing);
+  std::thread rank([&] {
+    CHECK(other->Read().has_value());
+    other->Release();
+    other->communicator()->Meet();
+  });
+  while (line.rank_wait() != RankWait::kNextStep) std::this_thread::yield();
+  const uint64_t before = line.wait.load();
+  first->PublishKvCache(7, 3);
+  while (line.rank_wait() != RankWait::kStage) std::this_thread::yield();
+  CHECK(line.wait.load() > before);
+  CHECK(TextOf(line.rank_wait()) == "waits for the other ranks of its stage");
+  first->communicator()->Meet();
+  rank.join();
+  CHECK(line.rank_wait() == RankWait::kNothing);
 }
 
 }  // namespace

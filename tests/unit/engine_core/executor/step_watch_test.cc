@@ -65,6 +65,32 @@ TEST_CASE("step watch: time in which the process was stopped does not count") {
   CHECK(watch.LookNow(clock.Monotonic()).overdue.has_value());
 }
 
+TEST_CASE("step watch: a call that the look before found as well lasts, with a limit or without") {
+  const double limit = GENERATE(300.0, 0.0);
+  constexpr double kPause = 0.2;
+  StepWatch watch(limit, kPause);
+  watch.Enter(kStep);
+  CHECK_FALSE(watch.LookNow(0).lasting.has_value());
+  for (int i = 1; i < 20; ++i) {
+    const StepWatch::Look look = watch.LookNow(i * kPause);
+    CHECK(look.lasting == kStep);
+    CHECK(look.again_in_s == kPause);
+    CHECK_FALSE(look.overdue.has_value());
+  }
+  watch.Leave();
+  watch.Enter(kStep);
+  CHECK_FALSE(watch.LookNow(5).lasting.has_value());
+  CHECK(watch.LookNow(6).lasting == kStep);
+}
+
+TEST_CASE("step watch: what reads files has no limit") {
+  StepWatch watch(kLimit);
+  const WatchedStep load = {.number = 7, .call = ExecutorCall::kRestore};
+  watch.Enter(load);
+  for (int i = 0; i < 10; ++i) CHECK_FALSE(watch.LookNow(i * kLimit).overdue.has_value());
+  CHECK(watch.LookNow(10 * kLimit).lasting == load);
+}
+
 TEST_CASE("step watch: early looks do not add up to more time than has passed") {
   StepWatch watch(kLimit);
   watch.Enter(kStep);

@@ -100,6 +100,26 @@ TEST_CASE("watched executor: a Collect that does not return names the oldest ste
   CHECK(what == "step 1 in Collect: 2 requests (1 of them new), 17 tokens, not back after 0.02 s");
 }
 
+TEST_CASE("watched executor: what runs a call that lasts is looked at, without a limit too") {
+  HangClock clock;
+  WaitingExecutor executor(&clock);
+  Mailbox<int> gate;
+  Mailbox<WatchedStep> looks;
+  WatchedExecutor watched(
+      &executor, /*limit_s=*/0, &clock, [](const std::string&) { CHECK(false); },
+      [&](const WatchedStep& step) { looks.Push(step); });
+  executor.submit_gate = &gate;
+  std::thread loop([&] { (void)watched.Submit(TwoRequests()); });
+  for (int i = 0; i < 2; ++i) {
+    REQUIRE(looks.WaitFor(std::chrono::seconds(60)));
+    std::vector<WatchedStep> seen;
+    looks.Drain(&seen);
+    CHECK(seen.front().ToString() == "step 1 in Submit: 2 requests (1 of them new), 17 tokens");
+  }
+  gate.Close();
+  loop.join();
+}
+
 TEST_CASE("watched executor: one that is idle or at work ends at once and reports nothing") {
   World world;
   ModelOutput output;
