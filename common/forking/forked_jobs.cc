@@ -19,6 +19,9 @@ namespace {
 // noticed.
 constexpr int kMaxAttempts = 4;
 constexpr double kRestartPauseS = 1;
+// A process that did nothing was stopped, perhaps, and the next one is not.
+constexpr int kMostRests = 2;
+constexpr int kLooksPerRest = 5;
 // How long a job may go on that nobody wants any more.
 constexpr double kUnwantedS = 0.5;
 
@@ -69,6 +72,7 @@ void ForkedJobs::Run() {
     TakeJobs();
     StartJobs();
     Poll();
+    EndResting();
     EndOverdue();
   }
 }
@@ -151,6 +155,7 @@ int ForkedJobs::TimeoutMs() const {
   for (const Job& job : waiting_) wake_at = std::min(wake_at, job.deadline);
   for (const Job& job : running_) {
     wake_at = std::min(wake_at, job.deadline);
+    if (job.process) wake_at = std::min(wake_at, job.look_at);
     if (job.is_wanted) wake_at = std::min(wake_at, clock_->Monotonic() + kUnwantedS);
   }
   for (const Watched& watched : watched_) wake_at = std::min(wake_at, watched.deadline);
@@ -200,8 +205,11 @@ void ForkedJobs::LoseProgram() {
 void ForkedJobs::HearJob(Job* job) {
   StatusOr<Packet> packet = ReceivePacket(job->socket.get());
   if (packet.ok() && IsBegunReply(*packet)) {
+    const double now = clock_->Monotonic();
     job->has_begun = true;
-    job->deadline = clock_->Monotonic() + options_.timeout_s;
+    job->deadline = now + options_.timeout_s;
+    job->look_at = now + options_.rest_s / kLooksPerRest;
+    if (!packet->fds.empty()) job->process.emplace(std::move(packet->fds[0]));
     return;
   }
   if (packet.ok() && !IsErrorReply(*packet)) {
@@ -214,9 +222,31 @@ void ForkedJobs::HearJob(Job* job) {
 
 void ForkedJobs::StartAgain(Job* job, const Status& otherwise) {
   if (job->num_attempts >= kMaxAttempts) return End(job, otherwise);
-  job->socket.Reset();
+  EndProcess(job);
   job->deadline = clock_->Monotonic() + options_.timeout_s;
   waiting_.push_front(std::move(*job));
+}
+
+void ForkedJobs::EndResting() {
+  const double now = clock_->Monotonic();
+  std::erase_if(running_, [&](Job& job) {
+    if (!Rests(&job, now)) return false;
+    ++job.num_rests < kMostRests ? StartAgain(&job, options_.resting) : End(&job, options_.resting);
+    return true;
+  });
+}
+
+// Closing its socket ends one that goes on.
+void ForkedJobs::EndProcess(Job* job) {
+  job->socket.Reset();
+  if (job->process) job->process->Kill();
+  job->process.reset();
+}
+
+bool ForkedJobs::Rests(Job* job, double now) const {
+  if (!job->process || now < job->look_at) return false;
+  job->look_at = now + options_.rest_s / kLooksPerRest;
+  return job->process->Look() >= kLooksPerRest;
 }
 
 void ForkedJobs::EndOverdue() {
@@ -242,7 +272,9 @@ void ForkedJobs::EndOverdue() {
 }
 
 void ForkedJobs::End(Job* job, StatusOr<ForkedJobResult> result) {
+  if (!result.ok()) EndProcess(job);
   job->socket.Reset();
+  job->process.reset();
   job->done(std::move(result));
 }
 

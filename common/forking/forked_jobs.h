@@ -2,6 +2,7 @@
 
 // Has a helper program do jobs, a few at a time, each in a process of its own
 // (forking_program.h), and starts the program again when it dies.
+// A process that was stopped or waits for ever is noticed, since it does nothing, and is killed.
 // Thread: its own; Submit from any. `done` is called once per job, on that thread, and must only
 // post. Owns: the program, and the sockets of jobs until they are done.
 // Failure: of a job is its result: INVALID_ARGUMENT where its process said what is wrong; the
@@ -18,6 +19,7 @@
 
 #include "common/clock.h"
 #include "common/forking/helper_process.h"
+#include "common/forking/process_rest.h"
 #include "common/mailbox.h"
 #include "common/packets.h"
 #include "common/status.h"
@@ -32,9 +34,11 @@ struct ForkedJobsOptions {
   int max_running = 2;
   double timeout_s = 60;    // of waiting, and of running; the wall clock, for an overloaded host
   double begin_s = 10;      // until a job has its process; then the program hangs
+  double rest_s = 5;        // in which a job's process does nothing; the job is tried once more
   std::string unavailable;  // what is not there without the program: "structured outputs are …"
   Status kept_waiting;      // a job whose turn did not come in time
   Status overdue;           // one that ran for too long
+  Status resting;           // one whose processes did nothing, twice
   Status killed;            // one whose processes ended without a word, again and again
 };
 
@@ -72,6 +76,9 @@ class ForkedJobs {
     std::function<bool()> is_wanted;
     UniqueFd socket;  // while it runs
     double deadline = 0;
+    std::optional<ProcessRest> process;  // once it has begun, where the kernel shows it
+    double look_at = 0;
+    int num_rests = 0;  // processes that did nothing
     int num_attempts = 0;
     bool has_begun = false;
   };
@@ -86,6 +93,9 @@ class ForkedJobs {
   void Poll();
   void HearProgram();
   void HearJob(Job* job);
+  void EndResting();
+  static void EndProcess(Job* job);
+  bool Rests(Job* job, double now) const;
   void EndOverdue();
   void LoseProgram();
   static void End(Job* job, StatusOr<ForkedJobResult> result);

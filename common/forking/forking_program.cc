@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -41,10 +42,17 @@ void Leave(const ForkingProgramParts& parts) {
   PrintNowhere();
 }
 
+// Before a stranger's input is looked at: the caller may rely on the pidfd.
+Status SendBegun(int socket) {
+  const char begun = static_cast<char>(ReplyKind::kBegun);
+  const UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  const int fd = process.get();
+  return SendPacket(socket, {&begun, 1}, std::span(&fd, process ? 1 : 0));
+}
+
 int RunJob(const ForkingProgramParts& parts, Packet packet) {
   close(kControlSocket);
-  const char begun = static_cast<char>(ReplyKind::kBegun);
-  if (!SendPacket(packet.fds[0].get(), {&begun, 1}).ok()) return 1;  // nobody waits for it
+  if (!SendBegun(packet.fds[0].get()).ok()) return 1;  // nobody waits for it
   return parts.run({.head = std::move(packet.bytes),
                     .socket = std::move(packet.fds[0]),
                     .input = std::move(packet.fds[1])});

@@ -5,8 +5,8 @@
 // ForkedJobs (forked_jobs.h) starts such programs and is the only one to speak with them:
 //   control socket:  caller → program   a job: its head; its process's socket, its input (a file)
 //                    program → caller   once: ready, or why it can never serve
-//   job's socket:    process → caller   that it has begun; once: done, or what is wrong with the
-//                                       input; then what the two agree on
+//   job's socket:    process → caller   that it has begun, and a pidfd of it; once: done, or what
+//                                       is wrong with the input; then what the two agree on
 // Each packet towards the caller begins with a ReplyKind. The program ends when the control socket
 // closes.
 // With `prepare` one process is forked ahead, prepares itself and takes the next job from the

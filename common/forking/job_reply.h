@@ -12,7 +12,7 @@
 namespace tandem {
 
 enum class ReplyKind : char {
-  kBegun = 'b',  // the job has its process; another packet follows
+  kBegun = 'b',  // the job has its process, whose pidfd comes along; another packet follows
   kDone = 'd',   // what follows is the job's
   kError = 'e',  // then the message; the process ends
 };

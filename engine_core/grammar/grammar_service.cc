@@ -72,6 +72,9 @@ StatusOr<std::unique_ptr<GrammarService>> GrammarService::Create(
           .unavailable = "structured outputs are not available",
           .kept_waiting = overdue,
           .overdue = overdue,
+          .resting = InvalidArgumentError("the compiler of the grammar stops within it, and does "
+                                          "nothing" +
+                                          std::string(kHowToShorten)),
           .killed = InvalidArgumentError("the grammar ends its compiler without a word")},
       clock);
   return service;

@@ -30,6 +30,7 @@ ForkedJobsOptions JobsOptions(const ImageServiceOptions& options) {
       .unavailable = "images are not available",
       .kept_waiting = ResourceExhaustedError("the image waited too long for its decoder"),
       .overdue = InvalidArgumentError("the image takes too long to decode"),
+      .resting = InvalidArgumentError("the decoder of the image stops within it, and does nothing"),
       .killed = InvalidArgumentError("the image ends its decoder without a word"),
   };
 }

@@ -14,8 +14,10 @@
 #include <vector>
 
 #include "common/clock.h"
+#include "common/forking/process_rest.h"
 #include "common/packets.h"
 #include "common/unique_fd.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -149,6 +151,57 @@ TEST_CASE("ForkedJobs: a program that is stopped is replaced, and takes no job w
   JobReply reply = first;  // a process that was forked ahead takes one more
   while (reply.program == first.program) reply = ReplyOf(&jobs);
   CHECK(reply.program > 1);
+}
+
+Status StatusOf(ForkedJobs* jobs, const std::string& head, const std::string& input = "") {
+  std::promise<Status> status;
+  jobs->Submit(head, input,
+               [&](const StatusOr<ForkedJobResult>& result) { status.set_value(result.status()); });
+  return status.get_future().get();
+}
+
+ForkedJobsOptions WithRest(double rest_s) {
+  ForkedJobsOptions options = ForkingJobs({});
+  options.rest_s = rest_s;
+  options.timeout_s = 1e6;
+  options.resting = DataLossError("it rests");
+  return options;
+}
+
+TEST_CASE("ForkedJobs: a process that does nothing within its job is ended, and the next one too") {
+  const SystemClock clock;
+  ForkedJobs jobs(WithRest(0.5), &clock);
+  CHECK(StatusOf(&jobs, "stop").code() == StatusCode::kDataLoss);
+  CHECK(StatusOf(&jobs, "block").code() == StatusCode::kDataLoss);
+  CHECK(ReplyOf(&jobs).process > 1);
+}
+
+TEST_CASE("ForkedJobs: a job whose process was stopped is done by another one") {
+  const SystemClock clock;
+  ForkedJobs jobs(WithRest(0.5), &clock);
+  const TempFolder folder;
+  const std::string file = folder.PathOf("stopped");
+  CHECK(StatusOf(&jobs, "job", file).ok());
+  CHECK(std::ifstream(file).is_open());
+}
+
+TEST_CASE("ForkedJobs: a process that computes, or lacks a CPU, does not rest") {
+  const SystemClock clock;
+  ForkedJobs jobs(WithRest(0.2), &clock);
+  CHECK(StatusOf(&jobs, "compute").ok());
+}
+
+TEST_CASE("ProcessRest: what the kernel shows of a process and of its threads") {
+  const std::string stat = "77 (a) b)) S 1 77 77 0 -1 4194560 100 0 0 0 31 11 0 0 20 0 1 0 5";
+  CHECK(CpuTicksOf(stat) == 42);
+  CHECK(CpuTicksOf("") == -1);
+  CHECK(CpuTicksOf("77 (a) S 1") == -1);
+  CHECK(ThreadRests(stat));
+  CHECK(ThreadRests("77 (a) T 1"));
+  for (const std::string rest :
+       {"77 (a) R 1", "77 (a) D 1", "77 (a) t 1", "77 (a) Z 1", "77 (", ""}) {
+    CHECK_FALSE(ThreadRests(rest));
+  }
 }
 
 TEST_CASE("ForkedJobs: a process that was forked ahead ends with the program") {
