@@ -1,5 +1,5 @@
 // OLMo 3: OLMo 2's layer with a window in most layers, which are rotated without the scaling of the
-// others.
+// others, or as the config says.
 // Source: OLMo Team 2025; HF's Olmo3ForCausalLM.
 
 #include "engine_core/models/olmo2.h"
@@ -17,7 +17,7 @@ StatusOr<LlamaLayer> LoadOlmo3Layer(const LoadContext& context, const LayerPlace
 
 StatusOr<std::unique_ptr<Stage>> LoadOlmo3(const LoadContext& context) {
   DecoderOptions options;
-  options.local_rope.emplace().theta = context.config.rope.theta;
+  options.local_rope = context.config.local_rope;
   return LoadLlamaLike(context, std::move(options), LoadOlmo3Layer);
 }
 

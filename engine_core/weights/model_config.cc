@@ -196,6 +196,7 @@ Status ReadSlidingWindow(const Json& json, const ConfigRules& rules, ModelConfig
   RETURN_IF_ERROR(ReadBool(json, "use_sliding_window", &is_used));
   RETURN_IF_ERROR(ReadCount(json, "sliding_window", kMaxPositions - 1, &config->sliding_window));
   RETURN_IF_ERROR(ReadSlidingLayers(json, config));
+  config->names_window = config->sliding_window > 0;
   auto& layers = config->sliding_layers;
   if (!is_used || config->sliding_window == 0) layers.assign(layers.size(), false);
   if (std::find(layers.begin(), layers.end(), true) == layers.end()) config->sliding_window = 0;
@@ -395,6 +396,30 @@ Status ReadGlobalLayers(const Json& json, ModelConfig* config) {
   return OkStatus();
 }
 
+Status ReadRopes(const Json& json, const ConfigRules& rules, ModelConfig* config) {
+  const int64_t rope_dim = rules.has_latent      ? config->latent.pe_dim
+                           : config->is_uneven() ? config->uneven.global_head_dim
+                                                 : config->head_dim;
+  ASSIGN_OR_RETURN(RopeConfigs ropes, ReadRope(json, rope_dim, config->max_position_embeddings));
+  if (rules.local_rope == LocalRope::kSame && config->sliding_window > 0 && ropes.has_local_rope &&
+      ropes.local_rope != ropes.rope) {
+    return UnimplementedError(
+        "rope_local_base_freq, or rope_parameters of sliding_attention, that differ from the rope "
+        "of other layers are not built for " +
+        config->architecture);
+  }
+  if (rules.local_rope == LocalRope::kUnscaled && !ropes.has_local_rope) {
+    const double theta = ropes.rope.theta;
+    ropes.local_rope = RopeConfig();
+    ropes.local_rope.theta = theta;
+  }
+  config->rope = std::move(ropes.rope);
+  config->local_rope = std::move(ropes.local_rope);
+  config->rotary_dim = rules.has_rope ? ropes.rotary_dim : 0;
+  config->local_rotary_dim = config->is_uneven() ? config->head_dim : config->rotary_dim;
+  return OkStatus();
+}
+
 Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config) {
   RETURN_IF_ERROR(CheckRequired(json, rules, *config));
   RETURN_IF_ERROR(ReadShape(json, rules, config));
@@ -425,14 +450,7 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
   RETURN_IF_ERROR(ReadFamilyKeys(json, rules, config));
   RETURN_IF_ERROR(ReadSlidingWindow(json, rules, config));
   if (rules.is_uneven) RETURN_IF_ERROR(ReadUneven(json, config));
-  const int64_t rope_dim = rules.has_latent      ? config->latent.pe_dim
-                           : config->is_uneven() ? config->uneven.global_head_dim
-                                                 : config->head_dim;
-  ASSIGN_OR_RETURN(RopeConfigs ropes, ReadRope(json, rope_dim, config->max_position_embeddings));
-  config->rope = std::move(ropes.rope);
-  config->local_rope = std::move(ropes.local_rope);
-  config->rotary_dim = rules.has_rope ? ropes.rotary_dim : 0;
-  config->local_rotary_dim = config->is_uneven() ? config->head_dim : config->rotary_dim;
+  RETURN_IF_ERROR(ReadRopes(json, rules, config));
   if (rules.is_encoder) {
     RETURN_IF_ERROR(ReadEncoder(json, config));
     RETURN_IF_ERROR(ReadGlobalLayers(json, config));

@@ -64,10 +64,15 @@ struct UnevenConfig {
   int64_t num_inputs = 0;  // token ids that have it
 };
 
+// The rotation in layers with a window: that of the others, one of its own, or, where
+// rope_parameters does not name one, that of the others without its scaling.
+enum class LocalRope { kSame, kOwn, kUnscaled };
+
 // What HF's classes of one architecture do with the keys of config.json, where they differ from
 // most.
 struct ConfigRules {
   bool has_window = false;  // reads sliding_window
+  LocalRope local_rope = LocalRope::kSame;
   // A token sees as many keys before itself; else its own is counted.
   bool window_is_before_token = false;
   bool has_chunks = false;    // reads attention_chunk_size
@@ -113,6 +118,7 @@ struct ModelConfig {
   // has one. The keys of the file that switch the window on or choose its layers are already
   // applied.
   int64_t sliding_window = 0;
+  bool names_window = false;         // the file has one, which may be of no layer
   std::vector<bool> sliding_layers;  // [num_layers]
   int64_t max_position_embeddings = 0;
   double rms_norm_eps = 1e-6;
@@ -166,7 +172,7 @@ struct ModelConfig {
   bool attention_bias = false;
   bool mlp_bias = false;
   RopeConfig rope;
-  RopeConfig local_rope;  // gemma 3 and 4: for layers with a window
+  RopeConfig local_rope;  // for layers with a window, where ConfigRules gives them one
   int64_t local_rotary_dim = 0;
   VisionConfig vision;
   CheckpointQuantization quantization;

@@ -13,6 +13,10 @@ using Json = nlohmann::json;
 
 constexpr int64_t kMaxPositions = int64_t{1} << 31;
 constexpr uint64_t kMaxSection = 4096;
+constexpr const char* kLocalTheta = "rope_local_base_freq";
+// The two kinds of layers, of which the second has a window.
+constexpr const char* kFull = "full_attention";
+constexpr const char* kSliding = "sliding_attention";
 
 struct RopeTypeRow {
   std::string_view name;
@@ -186,14 +190,38 @@ Status CheckListSizes(const RopeConfig& rope, int64_t rotary_dim) {
   return OkStatus();
 }
 
+Status CheckLayerTypes(const Json& parameters) {
+  if (!parameters.is_object()) return OkStatus();
+  for (const auto& [key, value] : parameters.items()) {
+    if (value.is_object() && key != kFull && key != kSliding) {
+      return UnimplementedError("a rope for layers of " + key + " is not built, must be for " +
+                                kFull + " or " + kSliding);
+    }
+  }
+  return OkStatus();
+}
+
+Status CheckLocalRotaryDim(const Json& local, int64_t head_dim, int64_t rotary_dim) {
+  double partial = static_cast<double>(rotary_dim) / static_cast<double>(head_dim);
+  RETURN_IF_ERROR(ReadPositive(local, "partial_rotary_factor", &partial));
+  if (static_cast<int64_t>(static_cast<double>(head_dim) * partial) == rotary_dim) {
+    return OkStatus();
+  }
+  return UnimplementedError("partial_rotary_factor " + std::to_string(partial) + " of " + kSliding +
+                            " must be that of the other layers");
+}
+
 }  // namespace
 
 StatusOr<RopeConfigs> ReadRope(const Json& json, int64_t head_dim,
                                int64_t max_position_embeddings) {
   RopeConfigs configs;
   RETURN_IF_ERROR(ReadPositive(json, "rope_theta", &configs.rope.theta));
-  RETURN_IF_ERROR(ReadPositive(json, "rope_local_base_freq", &configs.local_rope.theta));
+  configs.local_rope.theta = configs.rope.theta;
+  RETURN_IF_ERROR(ReadPositive(json, kLocalTheta, &configs.local_rope.theta));
+  configs.has_local_rope = Find(json, kLocalTheta) != nullptr;
   const Json* parameters = nullptr;  // for layers without a window
+  const Json* local = nullptr;       // for those with one
   auto read = [&](const char* key, const Json& from, RopeConfig* rope) {
     const Status status = ReadScaling(from, json, head_dim, max_position_embeddings, rope);
     return status.ok() ? status : status.WithContext(key);
@@ -201,9 +229,14 @@ StatusOr<RopeConfigs> ReadRope(const Json& json, int64_t head_dim,
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
     const Json* value = Find(json, key);
     if (value == nullptr) continue;
-    const Json* global = value->is_object() ? Find(*value, "full_attention") : nullptr;
-    const Json* local = value->is_object() ? Find(*value, "sliding_attention") : nullptr;
-    if (local != nullptr) RETURN_IF_ERROR(read(key, *local, &configs.local_rope));
+    const Status types = CheckLayerTypes(*value);
+    if (!types.ok()) return types.WithContext(key);
+    const Json* global = value->is_object() ? Find(*value, kFull) : nullptr;
+    local = value->is_object() ? Find(*value, kSliding) : nullptr;
+    if (local != nullptr) {
+      RETURN_IF_ERROR(read(key, *local, &configs.local_rope));
+      configs.has_local_rope = true;
+    }
     if (global == nullptr && local != nullptr) continue;
     parameters = global != nullptr ? global : value;
     RETURN_IF_ERROR(read(key, *parameters, &configs.rope));
@@ -212,6 +245,9 @@ StatusOr<RopeConfigs> ReadRope(const Json& json, int64_t head_dim,
     configs.rotary_dim = head_dim;
   } else {
     RETURN_IF_ERROR(ReadRotaryDim(json, parameters, head_dim, &configs.rotary_dim));
+  }
+  if (local != nullptr && configs.local_rope.type != RopeType::kProportional) {
+    RETURN_IF_ERROR(CheckLocalRotaryDim(*local, head_dim, configs.rotary_dim));
   }
   RETURN_IF_ERROR(CheckListSizes(configs.rope, configs.rotary_dim));
   RETURN_IF_ERROR(CheckListSizes(configs.local_rope, configs.rotary_dim));

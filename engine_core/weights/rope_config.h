@@ -40,11 +40,14 @@ struct RopeConfig {
   // they take turns from the first pair on, and what is left turns by time. Empty: a model of text.
   std::vector<int64_t> sections;
   bool has_interleaved_sections = false;
+
+  bool operator==(const RopeConfig&) const = default;
 };
 
 struct RopeConfigs {
   RopeConfig rope;
-  RopeConfig local_rope;  // for layers with a window, in architectures that have two
+  RopeConfig local_rope;        // for layers with a window
+  bool has_local_rope = false;  // the config has one for them
   int64_t rotary_dim = 0;
 };
 

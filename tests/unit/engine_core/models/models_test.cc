@@ -1,7 +1,10 @@
 #include "engine_core/models/registry.h"
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
+#include "common/random.h"
+#include "common/read_file.h"
 #include "engine_core/models/rope_table.h"
 #include "engine_core/weights/dummy_weights.h"
 #include "tests/support/kernels/one_request.h"
@@ -154,6 +157,65 @@ TEST_CASE("models: Qwen3-VL-MoE's experts are those of Qwen3-MoE, stored the oth
   CHECK(LastLogits(config, stacks, ids) == expected);
   // Or one by one, as quantized ones are.
   CHECK(LastLogits(config, **weights, ids) == expected);
+}
+
+TEST_CASE("models: OLMo 3's layers with a window turn as the config says of them") {
+  const auto text = ReadFile(TANDEM_GOLDEN_DIR "/models/olmo2/config.json", 1 << 20);
+  REQUIRE(text.ok());
+  nlohmann::json json = nlohmann::json::parse(*text);
+  const auto weights = OpenSafetensors(TANDEM_GOLDEN_DIR "/models/olmo2");
+  REQUIRE(weights.ok());
+  const std::vector<int32_t> ids = {5, 6, 7, 8, 300};
+  const auto logits = [&] {
+    const auto config = ParseModelConfig(json.dump(), "");
+    INFO(config.status().ToString());
+    REQUIRE(config.ok());
+    return LastLogits(*config, **weights, ids);
+  };
+  for (const char* key : {"rope_theta", "rope_scaling", "rope_parameters"}) json.erase(key);
+  json["rope_theta"] = 777;
+  const std::vector<float> expected = logits();
+  // The same layers, in windows that nothing leaves.
+  json["architectures"] = {"Olmo3ForCausalLM"};
+  json["sliding_window"] = 64;
+  json["layer_types"] =
+      std::vector<std::string>(json["num_hidden_layers"].get<size_t>(), "sliding_attention");
+  CHECK(logits() == expected);
+  json["rope_theta"] = 10000;
+  CHECK(logits() != expected);
+  json["rope_parameters"] = {{"full_attention", {{"rope_theta", 10000}}},
+                             {"sliding_attention", {{"rope_theta", 777}}}};
+  CHECK(logits() == expected);
+}
+
+TEST_CASE("models: EXAONE 4 turns nothing where the config has a window that is no layer's") {
+  nlohmann::json json = nlohmann::json::parse(
+      R"({"architectures": ["Exaone4ForCausalLM"], "vocab_size": 64, "hidden_size": 32,
+          "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+          "layer_types": ["full_attention", "full_attention"], "sliding_window": null})");
+  // So large that a position shows.
+  const auto weights =
+      MakeWeights(3, [](uint64_t key, std::string_view, bool is_vector, std::span<Bf16> values) {
+        for (size_t i = 0; i < values.size(); ++i) {
+          const float level = static_cast<float>(MixBits(key + i) & 0xff) / 256 - 0.5f;
+          values[i] = ToBf16(is_vector ? 1 + level / 4 : level);
+        }
+      });
+  const std::vector<int32_t> ids = {5, 6, 7, 8, 30};
+  const auto logits = [&] {
+    const auto config = ParseModelConfig(json.dump(), "");
+    INFO(config.status().ToString());
+    REQUIRE(config.ok());
+    return LastLogits(*config, *weights, ids);
+  };
+  const std::vector<float> turned = logits();
+  json["sliding_window"] = 64;
+  const std::vector<float> whole = logits();
+  CHECK(whole != turned);
+  // Every position as if it were the first.
+  json["sliding_window"] = nullptr;
+  json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 1e30}};
+  CHECK(logits() == whole);
 }
 
 // Made up weights but for decays, which are as Kimi Linear's checkpoints have them.

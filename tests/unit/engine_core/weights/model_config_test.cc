@@ -154,6 +154,86 @@ TEST_CASE("model config: a rope for each layer type") {
   CHECK_THAT(Parse(json).status().message(), Contains("rope_parameters"));
 }
 
+RopeConfig Unscaled(double theta) {
+  RopeConfig rope;
+  rope.theta = theta;
+  return rope;
+}
+
+// Layers of `architecture`, one without a window and one with.
+Json TwoKinds(const char* architecture) {
+  Json json = Minimal();
+  json["architectures"] = {architecture};
+  json["sliding_window"] = 8;
+  json["layer_types"] = {"full_attention", "sliding_attention"};
+  return json;
+}
+
+TEST_CASE("model config: a rope for layers with a window is the config's, or that of the others") {
+  Json json = TwoKinds("Olmo3ForCausalLM");
+  json["rope_theta"] = 3000.0;
+  json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 4.0}};
+  auto config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->rope.factor == 4);
+  CHECK(config->local_rope == Unscaled(3000));  // without the scaling
+  json.erase("rope_scaling");
+  json["rope_parameters"] = {{"rope_theta", 700.0}, {"rope_type", "linear"}, {"factor", 4.0}};
+  CHECK(Parse(json)->local_rope == Unscaled(700));
+  json["rope_parameters"] = {
+      {"full_attention", {{"rope_theta", 700.0}}},
+      {"sliding_attention", {{"rope_type", "linear"}, {"factor", 2.0}, {"rope_theta", 900.0}}}};
+  config = Parse(json);
+  REQUIRE(config.ok());
+  CHECK(config->rope == Unscaled(700));
+  CHECK(config->local_rope.theta == 900);
+  CHECK(config->local_rope.factor == 2);
+  json["rope_parameters"].erase("sliding_attention");
+  CHECK(Parse(json)->local_rope == Unscaled(700));
+}
+
+TEST_CASE("model config: a rope for layers with a window that the architecture does not have") {
+  for (const char* architecture :
+       {"MistralForCausalLM", "Qwen3ForCausalLM", "CwmForCausalLM", "Gemma2ForCausalLM",
+        "Cohere2ForCausalLM", "Exaone4ForCausalLM", "GptOssForCausalLM", "SmolLM3ForCausalLM"}) {
+    INFO(architecture);
+    Json json = TwoKinds(architecture);
+    json["use_sliding_window"] = true;
+    json["rope_scaling"] = nullptr;
+    json["num_local_experts"] = 2;
+    json["rope_parameters"] = {{"full_attention", {{"rope_theta", 700.0}}},
+                               {"sliding_attention", {{"rope_theta", 700.0}}}};
+    CHECK(Parse(json).status().ToString() == "OK");
+    json["rope_parameters"]["sliding_attention"]["rope_theta"] = 900.0;
+    CHECK_THAT(Parse(json).status().message(),
+               Contains("sliding_attention") && Contains(architecture));
+    json["rope_parameters"] = {{"rope_theta", 700.0}, {"rope_type", "default"}};
+    json["rope_local_base_freq"] = 900.0;
+    CHECK_THAT(Parse(json).status().message(), Contains("rope_local_base_freq"));
+    json["layer_types"] = {"full_attention", "full_attention"};  // where no layer has a window
+    CHECK(Parse(json).ok());
+  }
+  Json json = TwoKinds("Gemma3ForCausalLM");
+  json["rope_parameters"] = {{"full_attention", {{"rope_theta", 700.0}}},
+                             {"chunked_attention", {{"rope_theta", 700.0}}}};
+  CHECK_THAT(Parse(json).status().message(), Contains("chunked_attention"));
+  json["rope_parameters"] = {{"full_attention", {{"partial_rotary_factor", 0.5}}},
+                             {"sliding_attention", {{"partial_rotary_factor", 0.5}}}};
+  CHECK(Parse(json).ok());
+  json["rope_parameters"]["sliding_attention"]["partial_rotary_factor"] = 1.0;
+  CHECK_THAT(Parse(json).status().message(), Contains("partial_rotary_factor"));
+}
+
+TEST_CASE("model config: a window that no layer has") {
+  Json json = TwoKinds("Exaone4ForCausalLM");
+  CHECK(Parse(json)->names_window);
+  json["layer_types"] = {"full_attention", "full_attention"};
+  CHECK(Parse(json)->names_window);
+  CHECK(Parse(json)->sliding_window == 0);
+  json["sliding_window"] = nullptr;
+  CHECK_FALSE(Parse(json)->names_window);
+}
+
 std::vector<int> Windows(const Json& json) {
   const auto config = Parse(json);
   REQUIRE(config.ok());
