@@ -1,12 +1,16 @@
 #include "engine_core/executor/model_source.h"
 
+#include <unistd.h>
+
 #include "common/log.h"
 #include "engine_core/models/registry.h"
-#include "engine_core/weights/loading_progress.h"
 #include "engine_core/weights/open_weights.h"
 
 namespace tandem {
 namespace {
+
+constexpr ReportTimes kBarTimes = {.first_s = 0, .every_s = 0.2};
+constexpr ReportTimes kLineTimes = {.first_s = 5, .every_s = 5};
 
 std::vector<MatrixForm> FormsOf(const AdapterSites& sites) {
   std::vector<MatrixForm> forms;
@@ -20,18 +24,27 @@ Status ModelSource::Open() {
   if (weights_ != nullptr) return OkStatus();
   ASSIGN_OR_RETURN(
       weights_, OpenWeights(options_.path, options_.load_format, options_.config, options_.seed));
-  const RankPlace place = options_.ranks != nullptr ? options_.ranks->place() : RankPlace();
-  // All ranks of a stage are about as far as each other.
-  if (!place.share.is_first()) return OkStatus();
-  weights_ =
-      WithProgress(std::move(weights_), LayersOf(options_.config, place.stage), &clock_,
-                   [](const std::string& text) { LOG_INFO << "[startup] weights: " << text; });
   return OkStatus();
+}
+
+// A bar on a terminal. Stages load at the same time, so they have lines.
+std::unique_ptr<Weights> ModelSource::ReportingWeights(LoadingBar* bar) {
+  const RankPlace place = options_.ranks != nullptr ? options_.ranks->place() : RankPlace();
+  const bool has_bar = place.stage.size == 1 && isatty(STDERR_FILENO) == 1;
+  return WithProgress(weights_.get(), LayersOf(options_.config, place.stage), &clock_,
+                      has_bar ? kBarTimes : kLineTimes, [=](const LoadingState& state) {
+                        // All ranks of a stage are about as far as each other.
+                        if (!place.share.is_first()) return;
+                        if (has_bar) return bar->Draw(state);
+                        LOG_INFO << "[startup] weights: " << state.text;
+                      });
 }
 
 StatusOr<std::unique_ptr<Model>> ModelSource::Load(Backend* backend, AdapterSites* adapter_sites) {
   RETURN_IF_ERROR(Open());
-  LoadContext context = {options_.config, options_.limits, *weights_, *backend, options_.formats};
+  LoadingBar bar;
+  const std::unique_ptr<Weights> reporting = ReportingWeights(&bar);
+  LoadContext context = {options_.config, options_.limits, *reporting, *backend, options_.formats};
   context.kv_format = options_.kv_format;
   AdapterSites again;
   context.adapter_sites = adapter_sites == nullptr && !adapted_.empty() ? &again : adapter_sites;

@@ -17,6 +17,7 @@
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/models/model.h"
 #include "engine_core/models/vision_tower.h"
+#include "engine_core/weights/loading_progress.h"
 #include "engine_core/weights/safetensors.h"
 
 namespace tandem {
@@ -51,6 +52,8 @@ class ModelSource {
   Weights& weights() { return *weights_; }
 
  private:
+  std::unique_ptr<Weights> ReportingWeights(LoadingBar* bar);
+
   const ModelSourceOptions options_;
   const SystemClock clock_;
   std::unique_ptr<Weights> weights_;

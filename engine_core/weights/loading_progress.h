@@ -1,7 +1,8 @@
 #pragma once
 
-// Weights that report how far a loader is, every few seconds: a large model takes minutes. A
-// loader asks for tensors layer by layer, so the last one shows how many are done.
+// Weights that report how far a loader is: a large model takes minutes. A loader asks for tensors
+// layer by layer, so the last one shows how many are done. And where that is shown: a bar on a
+// terminal.
 // Thread: the loader's. Failure: none of its own.
 
 #include <functional>
@@ -14,10 +15,34 @@
 
 namespace tandem {
 
-// layers: those that the loader loads, of a stage its own. report gets "layer 12 of 80, 4.2 GiB
-// read, 1.05 GiB/s, 0:23 left". The clock outlives the result.
-std::unique_ptr<Weights> WithProgress(std::unique_ptr<Weights> weights, Slice layers,
-                                      const Clock* clock,
-                                      std::function<void(const std::string&)> report);
+struct LoadingState {
+  double part = 0;   // of the layers that are done
+  std::string text;  // "layer 12 of 80, 4.2 GiB read, 1.05 GiB/s, 0:23 left"
+};
+
+// Seconds: until the first report at least, and between two.
+struct ReportTimes {
+  double first_s = 0;
+  double every_s = 0;
+};
+
+// layers: those that the loader loads, of a stage its own. What is borrowed outlives the result,
+// whose life is the load.
+std::unique_ptr<Weights> WithProgress(Weights* weights, Slice layers, const Clock* clock,
+                                      ReportTimes times,
+                                      std::function<void(const LoadingState&)> report);
+
+// A line on stderr that is redrawn in place and taken off in the end. The cursor stays at its
+// begin, so lines of a log write over it.
+class LoadingBar {
+ public:
+  LoadingBar() = default;
+  LoadingBar(const LoadingBar&) = delete;
+  ~LoadingBar();
+  void Draw(const LoadingState& state);
+
+ private:
+  bool is_drawn_ = false;
+};
 
 }  // namespace tandem

@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pty
 import shlex
 import signal
 import socket
@@ -26,6 +27,31 @@ WEATHER = {"type": "function", "function": {
     "name": "get_weather", "description": "Get the weather of a city",
     "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}}
 HELLO = [{"role": "user", "content": "Hello!"}]
+
+
+class Terminal(unittest.TestCase):
+    def test_a_bar_while_the_model_loads_on_a_terminal(self):
+        ours, theirs = pty.openpty()
+        self.addCleanup(os.close, ours)
+        with tempfile.TemporaryDirectory(prefix="tandem-bar-") as folder:
+            server = subprocess.Popen(
+                [pair.bin_dir() / "tandem", "serve", MODEL, "--port", "0", "--kv-cache-memory-bytes", "16M"],
+                stdout=subprocess.PIPE, stderr=theirs, text=True,
+                env={**os.environ, "XDG_RUNTIME_DIR": folder, "XDG_STATE_HOME": folder})
+            os.close(theirs)
+            log = ""
+            try:
+                while "startup complete" not in log:
+                    line = server.stdout.readline()
+                    self.assertTrue(line, log)
+                    log += line
+                drawn = os.read(ours, 1 << 16).decode()
+            finally:
+                server.terminate()
+                server.communicate(timeout=pair.LIMIT)
+        self.assertRegex(drawn, r"\r\x1b\[K\[[#.]{30}\] layer 1 of \d+, .* GiB/s")
+        self.assertTrue(drawn.endswith("\r\x1b[K"), drawn)
+        self.assertNotIn("[startup] weights: layer", log)
 
 
 def client_of(server):

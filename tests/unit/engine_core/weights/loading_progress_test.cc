@@ -24,8 +24,10 @@ class EndlessWeights final : public Weights {
 TEST_CASE("loading progress: a report every five seconds") {
   ManualClock clock;
   std::vector<std::string> reports;
-  const auto weights = WithProgress(std::make_unique<EndlessWeights>(), {0, 10}, &clock,
-                                    [&](const std::string& text) { reports.push_back(text); });
+  EndlessWeights endless;
+  const auto weights =
+      WithProgress(&endless, {0, 10}, &clock, {.first_s = 5, .every_s = 5},
+                   [&](const LoadingState& state) { reports.push_back(state.text); });
   const auto ask = [&](const char* name) { REQUIRE(weights->Get(name, 1 << 20, 128).ok()); };
   ask("model.embed_tokens.weight");
   clock.Advance(4);
@@ -44,13 +46,29 @@ TEST_CASE("loading progress: a report every five seconds") {
   clock.Advance(60);
   ask("lm_head.weight");
   CHECK(reports.back() == "layer 3 of 10, 3.0 GiB read, 0.04 GiB/s, 4:40 left");
-  const auto stage = WithProgress(std::make_unique<EndlessWeights>(), {10, 10}, &clock,
-                                  [&](const std::string& text) { reports.push_back(text); });
+  const auto stage =
+      WithProgress(&endless, {10, 10}, &clock, {.first_s = 5, .every_s = 5},
+                   [&](const LoadingState& state) { reports.push_back(state.text); });
   clock.Advance(10);
   REQUIRE(stage->Get("model.layers.15.mlp.up_proj.weight", 1 << 20, 128).ok());
   CHECK(reports.back() == "layer 6 of 10, 0.5 GiB read, 0.05 GiB/s, 0:10 left");
   CHECK(weights->Has("there"));
   CHECK_FALSE(weights->Has("absent"));
+}
+
+TEST_CASE("loading progress: a bar is drawn from the first tensor on, five times a second") {
+  ManualClock clock;
+  std::vector<double> parts;
+  EndlessWeights endless;
+  const auto weights =
+      WithProgress(&endless, {0, 4}, &clock, {.first_s = 0, .every_s = 0.2},
+                   [&](const LoadingState& state) { parts.push_back(state.part); });
+  for (const char* name : {"model.embed_tokens.weight", "model.layers.0.a", "model.layers.1.a",
+                           "model.layers.2.a", "model.layers.3.a"}) {
+    REQUIRE(weights->Get(name, 1, 1).ok());
+    clock.Advance(0.125);
+  }
+  CHECK(parts == std::vector<double>{0, 0.25, 0.75});
 }
 
 }  // namespace
