@@ -17,7 +17,7 @@ bool Matches(const std::string& key, const std::string& module) {
   return *is_match;
 }
 
-// Each as PEFT 0.18's get_pattern_key has it.
+// Each as PEFT 0.21.2's get_pattern_key has it.
 TEST_CASE("module pattern: a path matches where PEFT's expression does") {
   constexpr struct {
     const char *key, *module;
