@@ -111,7 +111,8 @@ class Replay {
       if (refusal_) return callback(InternalError(*refusal_));
       callback(wire::PackedBool(true));
     };
-    calls.publish = [this](ServedAdaptersPtr adapters, std::function<void()> done) {
+    calls.publish = [this](ServedAdaptersPtr adapters, const wire::LoraRequest* /*loaded*/,
+                           std::function<void()> done) {
       server_->shard().Post([this, adapters = std::move(adapters), done = std::move(done)] {
         context_.adapters = adapters;
         owner_.Post(done);
