@@ -68,7 +68,9 @@ void UseLocation(std::string_view base, std::string_view location) {
 void UseName(std::string_view text) {
   const auto name = ParseHubName(text);
   if (!name) return;
-  CHECK(Split(name->repository, '/').size() == 2);
+  const auto parts = Split(name->repository, '/');
+  CHECK(parts.size() <= 2);
+  for (const auto& part : parts) CHECK(!part.empty());
   CHECK(text.find("..") == text.npos);
 }
 
