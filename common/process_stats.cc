@@ -7,8 +7,8 @@
 #include <fstream>
 #include <string>
 #include <string_view>
-#include <vector>
 
+#include "common/proc_stat.h"
 #include "common/read_file.h"
 #include "common/strings.h"
 
@@ -40,13 +40,10 @@ std::optional<ProcessStats> ReadProcessStats() {
   constexpr int64_t kMaxStatBytes = 1 << 16;
   const auto text = ReadFile("/proc/self/stat", kMaxStatBytes);
   if (!text.ok()) return std::nullopt;
-  const size_t after_name = text->rfind(')');
-  if (after_name == std::string::npos) return std::nullopt;
-  // Fields of proc(5) from the third on; the second may hold blanks.
-  const auto fields = Split(std::string_view(*text).substr(after_name + 2), ' ');
+  const auto fields = StatFields(*text);
   if (fields.size() < 22) return std::nullopt;
   const auto field = [&fields](size_t number) {
-    return ParseNumber<int64_t>(fields[number - 3]).value_or(0);
+    return ParseNumber<int64_t>(fields[number - kFirstStatField]).value_or(0);
   };
   const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
   static const double boot_time = BootTime();

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "common/proc_stat.h"
 #include "common/read_file.h"
 #include "common/strings.h"
 
@@ -34,18 +35,12 @@ std::string TextOf(pid_t thread, const char* name) {
   return text.ok() ? *std::move(text) : std::string();
 }
 
-// Of proc(5)'s stat: the letter after the name, which may hold anything.
-char StateLetter(std::string_view stat) {
-  const size_t after_name = stat.rfind(')');
-  if (after_name == std::string_view::npos || after_name + 2 >= stat.size()) return 0;
-  return stat[after_name + 2];
-}
-
 }  // namespace
 
 ThreadState ParseThreadState(std::string_view stat, std::string_view syscall) {
   // A call may be interrupted by a page that has to be read: then the thread is in D.
-  if (StateLetter(stat) != 'S') return ThreadState::kRuns;
+  const auto fields = StatFields(stat);
+  if (fields.empty() || fields[0] != "S") return ThreadState::kRuns;
   const auto number = ParseNumber<long>(syscall.substr(0, syscall.find(' ')));
   if (!number) return ThreadState::kRuns;  // "running"
   if (*number == SYS_futex) return ThreadState::kAwaitsWord;

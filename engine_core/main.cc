@@ -289,8 +289,9 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
        .tcp_keys = std::move(tcp_keys),
        .on_leave = [&dismissal](const Status& why) { dismissal.On(why); }},
       [events](wire::EngineInput input) { events->Push(std::move(input)); });
-  if (const Status status = endpoint.Start(); !status.ok())
+  if (const Status status = endpoint.Start(); !status.ok()) {
     return FailProcess(kExitBadFlags, status);
+  }
   wire::EngineCoreReadyResponse ready = ReadyResponse(config, setup);
   EngineLoopWire loop_wire = {.events = events,
                               .send =

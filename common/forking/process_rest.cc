@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string>
 #include <system_error>
-#include <vector>
 
+#include "common/proc_stat.h"
 #include "common/read_file.h"
 #include "common/strings.h"
 
@@ -16,13 +16,6 @@ namespace tandem {
 namespace {
 
 constexpr int64_t kMaxBytes = 1 << 12;
-
-// Of proc(5)'s stat the fields from the third on; the second may hold blanks.
-std::vector<std::string_view> FieldsOf(std::string_view stat) {
-  const size_t after_name = stat.rfind(')');
-  if (after_name == std::string_view::npos || after_name + 2 > stat.size()) return {};
-  return Split(stat.substr(after_name + 2), ' ');
-}
 
 std::string TextOf(const std::string& path) {
   auto text = ReadFile(path, kMaxBytes);
@@ -53,8 +46,8 @@ bool AllThreadsRest(const std::string& folder) {
 }  // namespace
 
 int64_t CpuTicksOf(std::string_view stat) {
-  constexpr size_t kUser = 14 - 3, kSystem = 15 - 3;
-  const std::vector<std::string_view> fields = FieldsOf(stat);
+  constexpr size_t kUser = 14 - kFirstStatField, kSystem = 15 - kFirstStatField;
+  const auto fields = StatFields(stat);
   if (fields.size() <= kSystem) return -1;
   const auto user = ParseNumber<int64_t>(fields[kUser]);
   const auto system = ParseNumber<int64_t>(fields[kSystem]);
@@ -62,7 +55,7 @@ int64_t CpuTicksOf(std::string_view stat) {
 }
 
 bool ThreadRests(std::string_view stat) {
-  const std::vector<std::string_view> fields = FieldsOf(stat);
+  const auto fields = StatFields(stat);
   return !fields.empty() && (fields[0] == "S" || fields[0] == "T");
 }
 
