@@ -231,7 +231,11 @@ void ForkedJobs::EndResting() {
   const double now = clock_->Monotonic();
   std::erase_if(running_, [&](Job& job) {
     if (!Rests(&job, now)) return false;
-    ++job.num_rests < kMostRests ? StartAgain(&job, options_.resting) : End(&job, options_.resting);
+    if (++job.num_rests < kMostRests) {
+      StartAgain(&job, options_.resting);
+    } else {
+      End(&job, options_.resting);
+    }
     return true;
   });
 }
