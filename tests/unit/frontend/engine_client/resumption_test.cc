@@ -264,9 +264,25 @@ TEST_CASE("resumption: the last restart of a request is alone until it has come 
   setup.DieAndComeBack();
   CHECK(slow_killer.error.code() == StatusCode::kInternal);
   CHECK(setup.TakeSent() == Sent{"other~2@0"});
-  for (int i = 0; i < 4; ++i) setup.Step({"other"});
+  for (int i = 0; i < 3 + 8; ++i) setup.Step({"other"});
+  CHECK_FALSE(setup.health.CheckTakesRequests(0).ok());
+  setup.Step({"other"});
   CHECK(setup.health.CheckTakesRequests(0).ok());
   CHECK(other.error.ok());
+}
+
+TEST_CASE("resumption: outputs that an engine's death took along clear nobody of suspicion") {
+  Setup setup({.max_restarts = 2});
+  const Sink& bad = setup.Add("bad");
+  const Sink& other = setup.Add("other");
+  for (int death = 0; death < 2; ++death) setup.DieAndComeBack();  // with some on the way
+  setup.TakeSent();
+  for (int i = 0; i < 8; ++i) setup.Step({"bad"});
+  CHECK(setup.sent.empty());
+  setup.DieAndComeBack();
+  CHECK(bad.error.code() == StatusCode::kInternal);
+  CHECK(other.error.ok());
+  CHECK(setup.TakeSent() == Sent{"other~2@0"});
 }
 
 TEST_CASE("resumption: a suspect waits for an engine with nothing else, the others do not") {
