@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -34,6 +35,7 @@
 #include "frontend/engine_client/engine_client.h"
 #include "frontend/engine_client/probation_turns.h"
 #include "frontend/engine_reports.h"
+#include "frontend/hand_over/probation_link.h"
 #include "frontend/http/listener.h"
 #include "frontend/http/write_batch.h"
 #include "frontend/image_loading.h"
@@ -130,6 +132,26 @@ std::unique_ptr<EngineClient> MakeEngineClient(const FrontendConfig& config, Sha
   };
   thread.clock = clock;
   return std::make_unique<EngineClient>(options, endpoint, std::move(thread));
+}
+
+// With the frontends that meet their engines in the folder; null: there is none.
+std::unique_ptr<ProbationLink> ShareEngines(const wire::IpcFolder* folder, int num_engines,
+                                            Shard* shard, ProbationTurns* turns) {
+  if (folder == nullptr) return nullptr;
+  auto owned = std::make_unique<ProbationLink>(
+      shard, ProbationLink::Options{.num_engines = num_engines},
+      ProbationLink::Calls{.others = [folder] { return folder->OthersOf(kTurnsName); },
+                           .begin =
+                               [turns](int engine_index, ProbationLink::Callback left) {
+                                 return turns->Begin(engine_index, std::move(left));
+                               },
+                           .end = [turns](int64_t turn) { turns->End(turn); }});
+  ProbationLink* const link = owned.get();
+  const Status status = link->Listen(folder->SocketOf(kTurnsName));
+  if (!status.ok()) LOG_WARNING << "other frontends find no suspects here: " << status.message();
+  turns->ShareEngines({.reserve = std::bind_front(&ProbationLink::Reserve, link),
+                       .release = std::bind_front(&ProbationLink::Release, link)});
+  return owned;
 }
 
 std::unique_ptr<ApiContext> MakeContext(const ApiParts& parts, const ApiOptions& options,
@@ -357,6 +379,9 @@ Status Serve(const std::vector<std::string>& words, const FrontendConfig& given,
   // The last that may fail: its thread calls the clients, which a return after it would destroy
   // before it has ended.
   RETURN_IF_ERROR(succession.MeetEngines(&endpoint));
+  const std::unique_ptr<ProbationLink> probation_link =
+      ShareEngines(endpoint.folder(), static_cast<int>(config.data_parallel_size), shards[0].get(),
+                   &probation_turns);
   LogStart(config, routes, server->address(), endpoint.handshake_address());
 
   const Reloading reloading = {&given,          &contexts,    &clients,

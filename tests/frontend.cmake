@@ -35,7 +35,7 @@ tandem_test(unit_adapters LABEL unit SRCS
 tandem_test(golden_lora_api LABEL golden SRCS golden/lora_api_test.cc
   DEPS frontend/api tests/support nlohmann_json::nlohmann_json)
 target_include_directories(golden_lora_api PRIVATE unit/frontend/http)
-tandem_test(unit_hand_over LABEL unit SRCS unit/frontend/hand_over/hand_over_test.cc
+tandem_test(unit_hand_over LABEL unit SRCS unit/frontend/hand_over/hand_over_test.cc unit/frontend/hand_over/probation_link_test.cc
   DEPS frontend/hand_over tests/support/files)
 tandem_test(unit_engine_client LABEL unit SRCS
   unit/frontend/engine_client/engine_balancer_test.cc

@@ -1,18 +1,17 @@
 #include "frontend/hand_over/hand_over.h"
 
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 #include <vector>
 
 #include "common/log.h"
 #include "common/packets.h"
 #include "common/strings.h"
+#include "frontend/hand_over/own_socket.h"
 
 namespace tandem {
 namespace {
@@ -23,17 +22,6 @@ constexpr char kTakeOver = 't', kEstate = 'e', kBound = 'b', kServing = 's', kRe
 // The second byte of an estate, whose text is the listening socket's path.
 constexpr char kFromSystemd = 'd', kOwn = 'o';
 constexpr int kReplyMs = 10'000;
-constexpr int kBacklog = 8;
-
-StatusOr<sockaddr_un> AddressOf(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return InvalidArgumentError(path + ": too long for the name of a socket");
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
 
 Status Send(int fd, char kind, std::string_view text, std::span<const int> fds = {}) {
   return SendPacket(fd, (std::string(1, kind) + std::string(text)).substr(0, kMaxPacketBytes), fds);
@@ -52,31 +40,12 @@ StatusOr<std::string> CountsIn(const Packet& packet) {
   return ReadMemoryFile(packet.fds[0].get());
 }
 
-// A socket that is bound there.
-StatusOr<UniqueFd> BindAt(const std::string& path, int type) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
-  UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!fd) return ErrnoError(errno, "socket");
-  ::unlink(path.c_str());
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    return ErrnoError(errno, "bind " + path);
-  }
-  return fd;
-}
-
 // Packets that nobody has read would reset the connection, and the reply would be lost.
 void SendRefusal(int fd, std::string_view why) {
   (void)Send(fd, kRefused, why);
   (void)::shutdown(fd, SHUT_RD);
   while (ReceivePacket(fd, /*timeout_ms=*/0).ok()) {
   }
-}
-
-pid_t PeerOf(int fd) {
-  ucred peer{};
-  socklen_t size = sizeof peer;
-  const bool is_known = ::getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0;
-  return is_known && peer.uid == ::geteuid() ? peer.pid : 0;
 }
 
 StatusOr<Estate> EstateIn(Packet packet) {
@@ -104,8 +73,7 @@ StatusOr<Estate> EstateIn(Packet packet) {
 HandOverOffer::HandOverOffer(Shard* shard, Calls calls) : shard_(shard), calls_(std::move(calls)) {}
 
 Status HandOverOffer::Listen(const std::string& path) {
-  ASSIGN_OR_RETURN(UniqueFd fd, BindAt(path, SOCK_SEQPACKET));
-  if (::listen(fd.get(), kBacklog) != 0) return ErrnoError(errno, "listen " + path);
+  ASSIGN_OR_RETURN(UniqueFd fd, ListenAt(path));
   path_ = path;
   listener_ = std::make_unique<Socket>(shard_, fd.Release());
   WatchListener();
@@ -212,7 +180,7 @@ void HandOverOffer::Refuse(std::string_view why) {
 
 StatusOr<std::optional<HandOverClaim>> HandOverClaim::Make(const std::string& path,
                                                            int num_engines) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddressOf(path));
   HandOverClaim claim;
   claim.connection_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const int fd = claim.connection_.get();
@@ -284,7 +252,7 @@ void LateCounts::Take() {
 }
 
 Status LateCounts::Send(const std::string& path, std::string_view counts) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, AddressOf(path));
+  ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddressOf(path));
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError(errno, "socket");
   if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {

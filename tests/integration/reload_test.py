@@ -20,7 +20,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from mixed_load import NUM_STREAMS, Answer, Load
-from pair import LIMIT, MODEL, Pair, bin_dir, child_processes, free_port, is_alive, wait_for
+from pair import LIMIT, MODEL, Pair, bin_dir, child_processes, free_port, is_alive, programs_with_engine, wait_for
 from server import Server
 
 NUM_RELOADS = int(os.environ.get("TANDEM_RELOADS", "20"))
@@ -284,6 +284,51 @@ class Together(unittest.TestCase):
         self.assertEqual(self.pair.total("vllm:request_success_total"), 2)
         self.finish(reload)
         wait_for(lambda: self.pair.total("vllm:num_requests_running") == 0, "nothing runs")
+
+
+class FatalRequest(unittest.TestCase):
+    """A request ends its engine each time (tests/support/engine_fault.cc) while two frontends serve, and takes nobody of either
+    with it."""
+    FATAL_TOKEN = 77
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory(prefix="reload-", dir=bin_dir())
+        self.addCleanup(folder.cleanup)
+        self.pair = Pair(*FLAGS, "--server-dev-mode", "--enable-server-load-tracking",
+                         programs=programs_with_engine(folder.name, "faulty/faulty-engine"))
+        self.addCleanup(lambda: self.pair.__exit__(None))
+
+    def begin(self, bodies):
+        answers = [Answer(self.pair, "/v1/completions", body) for body in bodies]
+        wait_for(lambda: json.loads(self.pair.get("/load")[1])["server_load"] == len(bodies), "the frontend has them")
+        return answers
+
+    def check(self, *, is_old):
+        long = {"model": "m", "prompt": [5, 6, 7], "max_tokens": 300, "temperature": 1, "ignore_eos": True, "stream": True}
+        bodies = [{**long, "seed": seed} for seed in range(6)]
+        fatal = {**long, "prompt": [5, 6, self.FATAL_TOKEN]}
+        expected = [Answer(self.pair, "/v1/completions", body).wait() for body in bodies]
+        self.assertEqual(self.pair.post("/pause?mode=keep", b"")[0], 200)  # until all are there
+        of_old = self.begin(bodies[:3] + [fatal] * is_old)
+        reload = subprocess.Popen(self.pair.command_line("reload"), env=self.pair.environment, stdout=subprocess.DEVNULL,
+                                  stderr=subprocess.DEVNULL)
+        self.addCleanup(reload.kill)
+        self.pair.wait_for_log("] serving")
+        of_new = self.begin(bodies[3:] + [fatal] * (not is_old))
+        self.assertEqual(self.pair.post("/resume", b"")[0], 200)
+        answers = of_old + of_new
+        (cause,) = [answer for answer in answers if answer.body is fatal]
+        answers.remove(cause)
+        self.assertEqual(cause.wait()["error"]["code"], 500, cause.result)
+        self.assertEqual([answer.wait() for answer in answers], expected)
+        self.assertEqual(reload.wait(LIMIT), 0)
+        self.assertEqual(self.pair.log.count("request refused"), 1)
+
+    def test_of_the_old_frontend(self):
+        self.check(is_old=True)
+
+    def test_of_the_new_frontend(self):
+        self.check(is_old=False)
 
 
 def frontends(pair):
