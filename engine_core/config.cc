@@ -371,7 +371,7 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   RETURN_IF_ERROR(SetGraphs(config, &setup));
   RETURN_IF_ERROR(SetImages(config, model, &setup));
   RETURN_IF_ERROR(SetDrafts(config, &setup));
-  RETURN_IF_ERROR(CheckRecurrent(config, model, setup));
+  RETURN_IF_ERROR(CheckRecurrent(model, setup));
   RETURN_IF_ERROR(CheckKvFormat(config, model, setup));
   RETURN_IF_ERROR(CheckKeyIndex(config, model, setup));
   RETURN_IF_ERROR(CheckUneven(config, model, setup));
@@ -411,11 +411,12 @@ StatusOr<EngineSetup> MakeSetup(const EngineConfig& given, const ModelConfig& mo
   return setup;
 }
 
-RankGroupShape GroupShapeOf(const EngineSetup& setup, const ModelConfig& model) {
+RankGroupShape GroupShapeOf(const EngineSetup& setup, const ModelConfig& model,
+                            std::span<const int> state_layers) {
   const bool can_all_run = NumUsableCpus() >= setup.backend.num_threads * setup.ranks.num_ranks();
   const int32_t max_adapters = setup.max_lora_rank > 0 ? setup.engine.scheduler.max_loras : 0;
   return RankGroupShape::Of(setup.ranks, setup.runner.limits, model, max_adapters,
-                            can_all_run ? kFutexSpins : 0);
+                            can_all_run ? kFutexSpins : 0, state_layers);
 }
 
 RankCounts RankCountsOf(const EngineConfig& config) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 
 #include "common/status.h"
@@ -54,7 +55,8 @@ struct EngineSetup {
 StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model);
 
 // What the ranks of the engine share.
-RankGroupShape GroupShapeOf(const EngineSetup& setup, const ModelConfig& model);
+RankGroupShape GroupShapeOf(const EngineSetup& setup, const ModelConfig& model,
+                            std::span<const int> state_layers);
 
 RankCounts RankCountsOf(const EngineConfig& config);
 

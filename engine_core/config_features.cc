@@ -45,21 +45,8 @@ Status CheckCudaRanks(const EngineConfig& config, const RankCounts& ranks, bool 
 
 // What has not been built for several ranks is refused by its flag's name.
 Status CheckRankFlags(const EngineConfig& config, const EngineSetup& setup) {
-  const RankCounts& ranks = setup.ranks;
-  const SpeculativeConfig& speculation = setup.runner.speculation;
-  if (setup.device == "cuda") {
-    RETURN_IF_ERROR(CheckCudaRanks(config, ranks, speculation.has_head()));
-  }
-  if (ranks.pipeline == 1) return OkStatus();
-  const auto refuse = [](const char* name) {
-    return InvalidArgumentError(std::string(name) +
-                                ": is not built for --pipeline-parallel-size above 1");
-  };
-  if (speculation.method == DraftMethod::kEagle3) {
-    return refuse("--speculative-config with method eagle3, whose states earlier stages have,");
-  }
-  if (config.async_scheduling == false) return refuse("--no-async-scheduling");
-  return OkStatus();
+  if (setup.device != "cuda") return OkStatus();
+  return CheckCudaRanks(config, setup.ranks, setup.runner.speculation.has_head());
 }
 
 int NumEnginesOfHost(const EngineConfig& config) {
@@ -83,14 +70,8 @@ StatusOr<bool> ForbidsImages(const std::string& limits) {
 }  // namespace
 
 // What has not been built for layers with a state is refused by its flag's name.
-Status CheckRecurrent(const EngineConfig& config, const ModelConfig& model,
-                      const EngineSetup& setup) {
+Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup) {
   if (model.recurrent.num_layers() == 0) return OkStatus();
-  if (setup.runner.speculation.drafts() && config.pipeline_parallel_size > 1) {
-    return InvalidArgumentError(
-        "--speculative-config: is not built for models with recurrent layers, which " +
-        model.architecture + " has, with --pipeline-parallel-size; take --tensor-parallel-size");
-  }
   if (setup.device == "cuda" && model.recurrent.key_dim > kMaxCudaStateRows) {
     return InvalidArgumentError(
         "--device cuda: is built for recurrent layers whose states have up to " +
@@ -259,6 +240,8 @@ Status SetRanks(const EngineConfig& config, const ModelConfig& model, EngineSetu
   if (ranks.pipeline == 1) return OkStatus();
   setup->runner.limits.max_steps_in_flight = static_cast<size_t>(ranks.pipeline);
   setup->engine.scheduler.num_pipeline_steps = ranks.pipeline;
+  // Also with --no-async-scheduling, as in vLLM: as many steps as stages are under way, and no
+  // request is in two of them before its token is known.
   setup->engine.async_scheduling = true;
   return OkStatus();
 }

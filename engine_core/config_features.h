@@ -15,8 +15,7 @@ Status SetAdapters(const EngineConfig& config, EngineSetup* setup);
 // Needs the device and pooling. What a model's tower is not built for takes texts alone.
 Status SetImages(const EngineConfig& config, const ModelConfig& model, EngineSetup* setup);
 // Need the drafts too.
-Status CheckRecurrent(const EngineConfig& config, const ModelConfig& model,
-                      const EngineSetup& setup);
+Status CheckRecurrent(const ModelConfig& model, const EngineSetup& setup);
 Status CheckKvFormat(const EngineConfig& config, const ModelConfig& model,
                      const EngineSetup& setup);
 Status CheckKeyIndex(const EngineConfig& config, const ModelConfig& model,

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -360,12 +361,16 @@ Status CheckDevices(const EngineSetup& setup) {
 }
 
 // The workers get the flags of this process, with the limits that it has chosen.
-Status StartWorkers(EngineConfig config, const ModelConfig& model_config, EngineSetup* setup,
+Status StartWorkers(EngineConfig config, const ModelConfig& model_config,
+                    const std::optional<DraftModelConfig>& draft, EngineSetup* setup,
                     LoadedRunner* loaded) {
   config.max_model_len = setup->runner.limits.max_model_len;
   config.max_num_seqs = setup->runner.limits.max_num_seqs;
   config.max_num_batched_tokens = setup->runner.limits.max_num_batched_tokens;
-  ASSIGN_OR_RETURN(loaded->ranks, RankGroup::Create(GroupShapeOf(*setup, model_config)));
+  const auto state_layers = draft && draft->eagle ? std::span<const int>(draft->eagle->state_layers)
+                                                  : std::span<const int>();
+  ASSIGN_OR_RETURN(loaded->ranks,
+                   RankGroup::Create(GroupShapeOf(*setup, model_config, state_layers)));
   ASSIGN_OR_RETURN(loaded->workers,
                    WorkerProcesses::Start(ToArguments(EngineFlags(config)), loaded->ranks.get()));
   setup->runner.ranks = loaded->ranks.get();
@@ -433,7 +438,7 @@ StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig&
     return loaded.WithAdvice(fits, *setup);
   }
   if (setup->ranks.num_ranks() > 1) {
-    RETURN_IF_ERROR(StartWorkers(config, model_config, setup, &loaded));
+    RETURN_IF_ERROR(StartWorkers(config, model_config, draft_config, setup, &loaded));
     if (!backend->device().memory_is_host()) {
       RETURN_IF_ERROR(JoinRanks(backend.get(), &loaded, std::move(on_lost)));
       startup->Done("ranks joined");

@@ -12,34 +12,36 @@ HeadDrafter::HeadDrafter(Backend* backend, DraftModel draft, KvFormat kv_format,
       hidden_(draft.config.hidden_size) {}
 
 StatusOr<std::unique_ptr<HeadDrafter>> HeadDrafter::Create(Backend* backend, DraftModel draft,
-                                                           KvFormat kv_format, InputBatch* batch) {
+                                                           KvFormat kv_format, InputBatch* batch,
+                                                           bool gets_room) {
   std::unique_ptr<HeadDrafter> drafter(
       new HeadDrafter(backend, std::move(draft), kv_format, batch));
   RETURN_IF_ERROR(drafter->Allocate());
   const int64_t tokens = batch->limits().max_num_batched_tokens;
   const auto num_taps = static_cast<int64_t>(drafter->head_->state_layers().size());
   const int64_t width = drafter->hidden_ * std::max<int64_t>(1, num_taps);
-  ASSIGN_OR_RETURN(drafter->states_,
-                   backend->device().Allocate(backend->activation_dtype(), {tokens, width}));
+  // Passes of padding take the first row alone.
+  const int64_t own_rows = gets_room && num_taps > 0 ? 1 : tokens;
+  ASSIGN_OR_RETURN(drafter->own_states_,
+                   backend->device().Allocate(backend->activation_dtype(), {own_rows, width}));
+  drafter->states_ = drafter->own_states_;
   ASSIGN_OR_RETURN(drafter->state_rows_, SentNumbers::Create(&backend->device(), tokens));
   drafter->first_rows_.reserve(static_cast<size_t>(tokens));
-  drafter->taps_.resize(static_cast<size_t>(num_taps));
+  drafter->taps_.reserve(static_cast<size_t>(num_taps));
   return drafter;
 }
 
 // A head without any reads the last states, normed.
-std::span<const StateTap> HeadDrafter::Taps(int64_t num_tokens) {
+std::span<const StateTap> HeadDrafter::Taps(int64_t num_tokens, const Tensor& room) {
   num_step_tokens_ = num_tokens;
-  const Tensor states = states_.view().Rows(0, num_tokens);
-  for (size_t i = 0; i < taps_.size(); ++i) {
-    taps_[i] = {.num_layers = head_->state_layers()[i],
-                .out = states.Columns(static_cast<int64_t>(i) * hidden_, hidden_)};
-  }
+  if (head_->state_layers().empty()) return {};
+  states_ = room.empty() ? own_states_.view() : room;
+  SetTaps(head_->state_layers(), states_.Rows(0, num_tokens), &taps_);
   return taps_;
 }
 
 void HeadDrafter::TakeStates(Model* target) {
-  if (taps_.empty()) target->NormStates(states_.view().Rows(0, num_step_tokens_));
+  if (taps_.empty()) target->NormStates(states_.Rows(0, num_step_tokens_));
 }
 
 void HeadDrafter::TakeIn(std::span<const Wish> wishes) {
@@ -67,7 +69,7 @@ void HeadDrafter::SendRows(int64_t num_tokens) {
 
 void HeadDrafter::Forward(const StepInputs::Views& inputs) {
   head_->Forward({.token_ids = inputs.token_ids,
-                  .states = is_first_pass_ ? states_.view() : Tensor(),
+                  .states = is_first_pass_ ? states_ : Tensor(),
                   .state_rows = state_rows_.device(inputs.token_ids.rows()),
                   .plan = plan_.get(),
                   .kv_cache = kv_cache_.get()});

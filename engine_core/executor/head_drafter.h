@@ -19,11 +19,13 @@ namespace tandem {
 
 class HeadDrafter final : public PassDrafter {
  public:
-  // REQUIRES: the head was loaded over `backend` with the batch's limits.
+  // gets_room: each step's Taps have room. REQUIRES: the head was loaded over `backend` with the
+  // batch's limits.
   static StatusOr<std::unique_ptr<HeadDrafter>> Create(Backend* backend, DraftModel draft,
-                                                       KvFormat kv_format, InputBatch* batch);
+                                                       KvFormat kv_format, InputBatch* batch,
+                                                       bool gets_room);
 
-  std::span<const StateTap> Taps(int64_t num_tokens) override;
+  std::span<const StateTap> Taps(int64_t num_tokens, const Tensor& room) override;
   void TakeStates(Model* target) override;
   int32_t NumBehind(RequestSlot /*slot*/, int32_t num_emitted) const override {
     return num_emitted;
@@ -47,7 +49,8 @@ class HeadDrafter final : public PassDrafter {
   std::unique_ptr<DraftHead> head_;
   int64_t hidden_;
   int64_t num_step_tokens_ = 0;
-  OwnedTensor states_;               // [T, H of each tap] act, of the target's newest step
+  OwnedTensor own_states_;           // [T, H of each tap] act
+  Tensor states_;                    // of the target's newest step, there or in the room given
   std::vector<int32_t> first_rows_;  // of the first pass, HeadStep::state_rows
   SentNumbers state_rows_;           // of this pass
   std::vector<StateTap> taps_;

@@ -29,7 +29,7 @@ StatusOr<std::unique_ptr<MedusaDrafter>> MedusaDrafter::Create(Backend* backend,
   return drafter;
 }
 
-std::span<const StateTap> MedusaDrafter::Taps(int64_t num_tokens) {
+std::span<const StateTap> MedusaDrafter::Taps(int64_t num_tokens, const Tensor& /*room*/) {
   num_step_tokens_ = num_tokens;
   return {};
 }

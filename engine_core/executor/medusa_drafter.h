@@ -19,7 +19,7 @@ class MedusaDrafter final : public PassDrafter {
                                                          KvFormat kv_format, InputBatch* batch);
 
   Status AllocateKvCache(int32_t /*num_blocks*/) override { return OkStatus(); }
-  std::span<const StateTap> Taps(int64_t num_tokens) override;
+  std::span<const StateTap> Taps(int64_t num_tokens, const Tensor& room) override;
   void TakeStates(Model* target) override;
   int32_t NumBehind(RequestSlot /*slot*/, int32_t /*num_emitted*/) const override { return 1; }
   bool reads_states() const override { return true; }

@@ -38,6 +38,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       adapted_graphs_(
           &backend_->device(), options.graph_sizes,
           std::min(int64_t{limits_.max_num_seqs}, ModelLimitsOf(limits_).max_logits_rows)),
+      has_states_(config.recurrent.num_layers() > 0),
       has_adapters_(options.adapters.sites != nullptr),
       hidden_size_(config.hidden_size),
       num_token_types_(config.num_token_types),
@@ -51,8 +52,6 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
         ((backend_->device().memory_is_host() || limits_.groups.has_states) &&
          !options.speculation.has_model()))
       << "groups of layers are not built for these";
-  CHECK(!runs_late_ || options.speculation.method != DraftMethod::kEagle3)
-      << "earlier stages have its states";
 }
 
 StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(std::unique_ptr<Backend> backend,
@@ -93,16 +92,17 @@ Status ModelRunner::MakeDrafts(const ModelRunnerOptions& options, DraftModel dra
                                                    options.kv_format, &batch_));
   } else if (draft.head != nullptr) {
     ASSIGN_OR_RETURN(
-        drafter, HeadDrafter::Create(backend_.get(), std::move(draft), options.kv_format, &batch_));
+        drafter, HeadDrafter::Create(backend_.get(), std::move(draft), options.kv_format, &batch_,
+                                     /*gets_room=*/runs_late_));
   } else if (draft.medusa != nullptr) {
     ASSIGN_OR_RETURN(drafter, MedusaDrafter::Create(backend_.get(), std::move(draft),
                                                     options.kv_format, &batch_));
   }
   drafts_.emplace(
       options.speculation, &batch_, std::move(drafter),
-      has_states() ? ModelLimitsOf(limits_).max_drafts : int64_t{limits_.max_num_batched_tokens},
+      has_states_ ? ModelLimitsOf(limits_).max_drafts : int64_t{limits_.max_num_batched_tokens},
       options.process_seed);
-  taken_.layout.Reserve(limits_.max_num_seqs);
+  for (StepInFlight& taken : taken_) taken.layout.Reserve(limits_.max_num_seqs);
   return OkStatus();
 }
 
@@ -427,6 +427,7 @@ void ModelRunner::FinishStep(StepInFlight* step) {
   sampler_->TakeFetched(step->layout, &step->samples);
   clock_.Add(step->times);
   sampler_->Fold(step->layout, &step->samples, step->result);
+  RunTakenAfter(step->published.number);
   TakeInDrafts(*step);
   if (drafts_) {
     drafts_->Observe(step->layout, step->seconds + host_clock_.Monotonic() - begin);
@@ -436,8 +437,11 @@ void ModelRunner::FinishStep(StepInFlight* step) {
 }
 
 void ModelRunner::TakeInDrafts(const StepInFlight& step) {
-  if (step.layout.num_drafts.empty() || !has_states()) return;
-  StepLayout& taken = taken_.layout;
+  if (step.layout.num_drafts.empty() || !has_states_) return;
+  StepInFlight& in_flight =
+      taken_[ranks_ == nullptr ? 0 : static_cast<size_t>(ranks_->TurnOf(step.published.number))];
+  CHECK_EQ(in_flight.runs_after, 0);
+  StepLayout& taken = in_flight.layout;
   taken.Begin();
   int32_t draft = 0;  // of the step
   for (size_t i = 0; i < step.layout.requests.size(); ++i) {
@@ -450,10 +454,28 @@ void ModelRunner::TakeInDrafts(const StepInFlight& step) {
     draft += request.num_draft_tokens;
   }
   if (taken.requests.empty()) return;
-  SendInputs(&taken_, StepMode::kTakeInDrafts);
-  const StepInputs::Views& inputs = InputsOf(taken_);
-  if (reads_ring_) plans_.Fill(inputs, taken.lengths());
-  model_->TakeInDrafts(inputs.logits_rows);
+  in_flight.published.number = step.published.number;
+  SendInputs(&in_flight, StepMode::kTakeInDrafts);
+  if (newest_->published.number == step.published.number) return RunTakenDrafts(in_flight);
+  in_flight.runs_after = newest_->published.number;
+}
+
+void ModelRunner::RunTakenDrafts(const StepInFlight& taken) {
+  const StepInputs::Views& inputs = InputsOf(taken);
+  if (reads_ring_) plans_.Fill(inputs, taken.layout.lengths());
+  model_->TakeInDrafts(inputs.logits_rows,
+                       ranks_ == nullptr ? 0 : ranks_->TurnOf(taken.published.number));
+}
+
+// The oldest first, whose turn is the next one.
+void ModelRunner::RunTakenAfter(int64_t step) {
+  const int num_turns = ranks_ == nullptr ? 1 : ranks_->counts().pipeline;
+  for (int i = 1; i < num_turns; ++i) {
+    StepInFlight& taken = taken_[static_cast<size_t>(ranks_->TurnOf(step + i))];
+    if (taken.runs_after == 0 || taken.runs_after > step) continue;
+    RunTakenDrafts(taken);
+    taken.runs_after = 0;
+  }
 }
 
 // Frees, admissions and new blocks, before anything runs.
@@ -504,7 +526,9 @@ void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
   }
   if (ranks_ != nullptr) {
     const StepRows rows = mode == StepMode::kRun ? RowsOfNewest() : StepRows();
-    step->published = ranks_->PublishStep(inputs_, layout, rows, mode);
+    step->published = mode == StepMode::kTakeInDrafts
+                          ? ranks_->PublishTakenDrafts(inputs_, layout, step->published.number)
+                          : ranks_->PublishStep(inputs_, layout, rows, mode);
   }
   if (reads_ring_) return;
   plans_.Fill(inputs_, layout.lengths());
@@ -530,12 +554,19 @@ void ModelRunner::RunModel(const StepInFlight& step) {
     plans_.Fill(inputs, step.layout.lengths());
     model_step.hidden = ranks_->AwaitHidden(step.published.number, inputs.token_ids.rows());
     model_step.layer_inputs = ranks_->LayerInputsOf(step.published.number, inputs.token_ids.rows());
+    model_step.turn = ranks_->TurnOf(step.published.number);
   }
-  if (drafts_) model_step.taps = drafts_->Taps(inputs.token_ids.rows());
+  if (drafts_) model_step.taps = drafts_->Taps(inputs.token_ids.rows(), StatesRoom(step));
   model_->Forward(model_step);
   if (drafts_) drafts_->TakeStates(model_.get());
   embedded_.SetSent();
   if (pooler_ == nullptr) RunLogits(step, 0);
+}
+
+Tensor ModelRunner::StatesRoom(const StepInFlight& step) const {
+  if (!runs_late_) return {};
+  return ranks_->StatesOf(step.published.number, InputsOf(step).token_ids.rows(),
+                          backend_->activation_dtype());
 }
 
 void ModelRunner::RunLogits(const StepInFlight& step, int64_t first) {

@@ -12,7 +12,8 @@
 // Where several ranks run the model, the step's inputs go to them as well (RankGroup); ranks with a
 // device each get the ids that were sampled on this one's from there. As the last
 // stage of a pipeline this one runs a step when its result is wanted, so that the stages before it
-// already work on the next.
+// already work on the next. Drafts that states take in are then an order behind the steps that were
+// sent before it: ranks of a stage meet in both, so all run them in that order.
 // A model that pools (ExecutorLimits::pooling) makes no logits: Pooler reads the hidden states in
 // place of StepSampler.
 //
@@ -129,6 +130,9 @@ class ModelRunner final : public Executor {
     StepLayout layout;
     StepSamples samples;
     RankGroup::PublishedStep published;  // with several ranks
+    // Of accepted drafts: the last step that was sent before them, which runs first; 0: they are
+    // taken in.
+    int64_t runs_after = 0;
     StepClock::Step times;
     double seconds = 0;  // in Submit and FinishStep
   };
@@ -152,6 +156,8 @@ class ModelRunner final : public Executor {
   // A step of padding alone. is_adapted: with the ops for adapters.
   void SendPadding(int64_t num_tokens, int64_t tokens_per_request, bool is_adapted,
                    StepMode mode = StepMode::kRun);
+  // Where stages before this one put what a head reads; empty: there are none, or it reads nothing.
+  Tensor StatesRoom(const StepInFlight& step) const;
   // The layers, and the first rows of logits.
   void RunModel(const StepInFlight& step);
   // The rows of logits from `first` on that are made at a time; the device's are sampled.
@@ -167,10 +173,12 @@ class ModelRunner final : public Executor {
   void RunPooled(StepInFlight* step);
   // From a step's logits to its result; as the last stage, from the hidden states.
   void FinishStep(StepInFlight* step);
-  // Whether a layer keeps a state, as recurrent ones do.
-  bool has_states() const { return kv_spec_.num_with_state(kv_spec_.num_layers) > 0; }
-  // States take in the drafts of a step that were accepted.
+  // States take in the drafts of a step that were accepted: now, or as the last stage of several
+  // when the steps have run that were sent to the other ranks before.
   void TakeInDrafts(const StepInFlight& step);
+  void RunTakenDrafts(const StepInFlight& taken);
+  // Those that wait for no step after this one.
+  void RunTakenAfter(int64_t step);
   void FinishAll();
   Status ReleaseWeights(bool rereads);
   Status LoadWeights();
@@ -198,9 +206,11 @@ class ModelRunner final : public Executor {
 
   std::array<StepInFlight, kMaxStepsInFlight> steps_;
   StepInFlight* newest_ = &steps_[0];
-  StepInFlight taken_;  // the accepted drafts of the step that is finished
+  // The accepted drafts of steps that are finished, in turns: RankGroup::TurnOf.
+  std::array<StepInFlight, kMaxStepsInFlight> taken_;
   ResultQueue results_;
   int64_t num_overlapped_ = 0;
+  const bool has_states_;  // a layer of the model keeps a state, as recurrent ones do
   const bool has_adapters_;
   const int64_t hidden_size_, num_token_types_;
   RankGroup* ranks_;

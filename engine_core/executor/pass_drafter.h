@@ -39,8 +39,11 @@ class PassDrafter {
   // ---- before a step ----
   // What the step has appended to the request's block table.
   virtual void AppendBlocks(const ScheduledRequest& request, std::span<const BlockId> block_ids);
-  // States of the target that its next step shall copy.
-  virtual std::span<const StateTap> Taps(int64_t /*num_tokens*/) { return {}; }
+  // States of the target that its next step shall copy. room: [num_tokens, .] act, where the
+  // stages before have put theirs, until the step is folded; empty: the drafter's own.
+  virtual std::span<const StateTap> Taps(int64_t /*num_tokens*/, const Tensor& /*room*/) {
+    return {};
+  }
 
   // ---- after it ran ----
   virtual void TakeStates(Model* /*target*/) {}

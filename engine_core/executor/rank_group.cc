@@ -141,7 +141,8 @@ RankPlace RankCounts::PlaceOf(int rank) const {
 }
 
 RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits& limits,
-                                  const ModelConfig& model, int64_t max_adapters, int spins) {
+                                  const ModelConfig& model, int64_t max_adapters, int spins,
+                                  std::span<const int> state_layers) {
   const int64_t tokens = limits.max_num_batched_tokens;
   const StepShape most = {
       .num_tokens = tokens,
@@ -152,15 +153,22 @@ RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits
       .has_adapters = max_adapters > 0,
       .has_token_types = limits.pooling.has_value()};
   const int64_t row_size = RowSizeOf(limits, model);
-  return {.counts = counts,
-          .groups = limits.groups,
-          .block_size = limits.block_size,
-          .max_tokens = tokens,
-          .hidden_size = model.hidden_size,
-          .num_layer_inputs = model.num_layer_inputs(),
-          .row_size = row_size,
-          .max_record_bytes = RecordBytes(most, max_adapters, MostRows(limits, row_size, tokens)),
-          .spins = spins};
+  RankGroupShape shape = {
+      .counts = counts,
+      .groups = limits.groups,
+      .block_size = limits.block_size,
+      .max_tokens = tokens,
+      .hidden_size = model.hidden_size,
+      .num_layer_inputs = model.num_layer_inputs(),
+      .row_size = row_size,
+      .max_record_bytes = RecordBytes(most, max_adapters, MostRows(limits, row_size, tokens)),
+      .spins = spins};
+  // The only stage has all states, and its first rank the head.
+  if (counts.pipeline == 1) return shape;
+  CHECK_LE(state_layers.size(), kMostStateLayers);
+  std::ranges::copy(state_layers, shape.state_layers.begin());
+  shape.num_state_layers = static_cast<int32_t>(state_layers.size());
+  return shape;
 }
 
 StatusOr<std::unique_ptr<RankGroup>> RankGroup::Create(const RankGroupShape& shape) {
@@ -187,10 +195,10 @@ StatusOr<std::unique_ptr<RankGroup>> RankGroup::Open(UniqueFd file, int rank) {
 RankGroup::RankGroup(SharedMemory memory, const RankGroupShape& shape, int rank)
     : memory_(std::move(memory)), shape_(shape), rank_(rank), place_(shape.counts.PlaceOf(rank)) {}
 
-// One step more than can be in flight, and the record of a KV cache.
+// One step more than can be in flight, what follows each of those, and the record of a KV cache.
 RingShape RankGroup::ring_shape() const {
   return {.num_readers = counts().num_ranks() - 1,
-          .num_slots = counts().pipeline + 2,
+          .num_slots = 2 * counts().pipeline + 2,
           .slot_bytes = shape_.max_record_bytes};
 }
 
@@ -218,8 +226,19 @@ Status RankGroup::MapAll() {
 
 RankGroup::PublishedStep RankGroup::PublishStep(const StepInputs& inputs, const StepLayout& layout,
                                                 const StepRows& rows, StepMode mode) {
+  return Publish(++num_published_, inputs, layout, rows, mode);
+}
+
+RankGroup::PublishedStep RankGroup::PublishTakenDrafts(const StepInputs& inputs,
+                                                       const StepLayout& layout, int64_t step) {
+  return Publish(step, inputs, layout, {}, StepMode::kTakeInDrafts);
+}
+
+RankGroup::PublishedStep RankGroup::Publish(int64_t step, const StepInputs& inputs,
+                                            const StepLayout& layout, const StepRows& rows,
+                                            StepMode mode) {
   const auto num_adapters = static_cast<int32_t>(layout.adapters.size());
-  const RecordHeader header = {.step = ++num_published_,
+  const RecordHeader header = {.step = step,
                                .mode = mode,
                                .num_adapters = num_adapters,
                                .has_drafts = !layout.num_drafts.empty(),
@@ -418,6 +437,12 @@ Tensor RankGroup::AwaitHidden(int64_t step, int64_t num_tokens) {
 Tensor RankGroup::LayerInputsOf(int64_t step, int64_t num_tokens) const {
   if (shape_.num_layer_inputs == 0) return {};
   return PartOf(step, num_tokens, shape_.hidden_size, shape_.num_layer_inputs);
+}
+
+Tensor RankGroup::StatesOf(int64_t step, int64_t num_tokens, DType dtype) const {
+  if (shape_.num_state_layers == 0) return {};
+  const Tensor room = PartOf(step, num_tokens, numbers_before_states(), states_width());
+  return Tensor(room.data, dtype, {num_tokens, states_width()});
 }
 
 Tensor RankGroup::PartOf(int64_t step, int64_t num_tokens, int64_t numbers_before,

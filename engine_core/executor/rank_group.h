@@ -32,6 +32,7 @@
 #include "engine_core/executor/step_layout.h"
 #include "engine_core/executor/step_rows.h"
 #include "engine_core/kv_cache/layer_groups.h"
+#include "engine_core/models/eagle_config.h"
 #include "engine_core/models/rank_share.h"
 #include "kernels/backend.h"
 #include "kernels/shared_communicator.h"
@@ -60,12 +61,19 @@ struct RankGroupShape {
   int64_t hidden_size = 0;
   int64_t num_layer_inputs = 0;  // ModelConfig's
   int64_t row_size = 0;  // numbers of a row of StepRows, deepstack's among them; 0: none come
+  // Where stages hand on what a head reads of the layers before the last (StateTap), in a pipeline.
+  std::array<int32_t, kMostStateLayers> state_layers = {};
+  int32_t num_state_layers = 0;
   int64_t max_record_bytes = 0;
   int spins = kFutexSpins;
 
-  // max_adapters: of a step.
+  // max_adapters: of a step; state_layers: EagleConfig's, of a head.
   static RankGroupShape Of(const RankCounts& counts, const ExecutorLimits& limits,
-                           const ModelConfig& model, int64_t max_adapters, int spins = kFutexSpins);
+                           const ModelConfig& model, int64_t max_adapters, int spins = kFutexSpins,
+                           std::span<const int> state_layers = {});
+  std::span<const int> taken_layers() const {
+    return {state_layers.data(), static_cast<size_t>(num_state_layers)};
+  }
 };
 
 // What a rank's thread sleeps for, as the kind of a WaitMark.
@@ -98,7 +106,8 @@ enum class WeightsChange : int32_t { kNone, kRelease, kForget, kLoad, kReportMem
 
 // How a step's ops run on a device: as they are; once so, and then captured for steps of as many
 // requests; as those that were captured. kTakeInDrafts: this is what follows a step with drafts,
-// Model::TakeInDrafts of the tokens that it has; inputs.logits_rows are the drafts.
+// and has its number, Model::TakeInDrafts of the tokens that it has; inputs.logits_rows are the
+// drafts. In a pipeline steps may lie between the two.
 enum class StepMode : int32_t { kRun, kCapture, kReplay, kTakeInDrafts };
 
 // How many runs of rows a step has, and which of the rest.
@@ -133,12 +142,16 @@ class RankGroup {
   // ---- the output rank ----
   struct PublishedStep {
     int64_t number = 0;
-    // In the ring and in shared memory, until as many steps as stages have come after it.
+    // In the ring and in shared memory, until as many steps as stages have come after it, and what
+    // follows these.
     StepInputs::Views inputs;
     ListedStepRows rows = {};
   };
   PublishedStep PublishStep(const StepInputs& inputs, const StepLayout& layout,
                             const StepRows& rows = {}, StepMode mode = StepMode::kRun);
+  // What follows the step of that number: StepMode::kTakeInDrafts.
+  PublishedStep PublishTakenDrafts(const StepInputs& inputs, const StepLayout& layout,
+                                   int64_t step);
   // From now on the ranks have caches of num_blocks blocks; 0: none. numbers_per_block: KvCache's,
   // by which the tables of steps are made.
   void PublishKvCache(int32_t num_blocks, int64_t numbers_per_block);
@@ -174,6 +187,10 @@ class RankGroup {
   // What its tokens bring to all layers, [num_tokens, num_layer_inputs] f32, as far as the stages
   // before have made it; empty: nothing.
   Tensor LayerInputsOf(int64_t step, int64_t num_tokens) const;
+  // What a head reads of it, [num_tokens, num_state_layers * H] of that type; as the one before.
+  Tensor StatesOf(int64_t step, int64_t num_tokens, DType dtype) const;
+  // ModelStep::turn.
+  int TurnOf(int64_t step) const { return static_cast<int>(step % counts().pipeline); }
   // This stage has done its part. REQUIRES: all its ranks have met since.
   void EndStage(int64_t step);
   void Abandon();
@@ -187,14 +204,20 @@ class RankGroup {
 
   RankGroup(SharedMemory memory, const RankGroupShape& shape, int rank);
   Status MapAll();
+  PublishedStep Publish(int64_t step, const StepInputs& inputs, const StepLayout& layout,
+                        const StepRows& rows, StepMode mode);
   void PublishChange(WeightsChange weights, int32_t num_blocks = 0, int64_t numbers_per_block = 1);
   void PublishPlace(const std::string& place);
   StatusOr<std::string> AwaitPlace();
   RingShape ring_shape() const;
-  // Of a step: the hidden states, the layers' inputs, and rows of the host by token.
+  // Of a step: the hidden states, the layers' inputs, rows of the host by token, and states for a
+  // head.
+  int64_t numbers_before_states() const {
+    return shape_.hidden_size + shape_.num_layer_inputs + shape_.row_size;
+  }
+  int64_t states_width() const { return shape_.num_state_layers * shape_.hidden_size; }
   int64_t step_bytes() const {
-    return shape_.max_tokens * (shape_.hidden_size + shape_.num_layer_inputs + shape_.row_size) *
-           int64_t{sizeof(float)};
+    return shape_.max_tokens * (numbers_before_states() + states_width()) * int64_t{sizeof(float)};
   }
   // [num_tokens, size] f32, after the parts that have numbers_before numbers of each token.
   Tensor PartOf(int64_t step, int64_t num_tokens, int64_t numbers_before, int64_t size) const;

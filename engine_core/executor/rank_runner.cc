@@ -86,7 +86,7 @@ Status RankRunner::Change(WeightsChange change) {
 Status RankRunner::RunStep(const RankGroup::Record& step) {
   plans_.Fill(step.inputs, step.lengths);
   if (step.mode == StepMode::kTakeInDrafts) {
-    model_->TakeInDrafts(step.inputs.logits_rows);
+    model_->TakeInDrafts(step.inputs.logits_rows, group_->TurnOf(step.step));
     return OkStatus();
   }
   StepAdapters adapters = {.slots = step.inputs.adapters};
@@ -103,7 +103,7 @@ Status RankRunner::RunOnDevice(const RankGroup::Record& step) {
   plans_.Fill(inputs_, step.lengths);
   inputs_.Send();
   if (step.mode == StepMode::kTakeInDrafts) {
-    model_->TakeInDrafts(inputs_.device().logits_rows);
+    model_->TakeInDrafts(inputs_.device().logits_rows, 0);
     return device().status();
   }
   if (step.mode == StepMode::kReplay) {
@@ -139,6 +139,14 @@ void RankRunner::RunLayers(const StepInputs::Views& inputs, int64_t step_number,
   if (step_number > 0) {
     step.hidden = group_->AwaitHidden(step_number, inputs.token_ids.rows());
     step.layer_inputs = group_->LayerInputsOf(step_number, inputs.token_ids.rows());
+    step.turn = group_->TurnOf(step_number);
+    const Tensor states =
+        group_->StatesOf(step_number, inputs.token_ids.rows(), backend_->activation_dtype());
+    // All ranks of a stage have them.
+    if (!states.empty() && group_->place().share.is_first()) {
+      SetTaps(group_->shape().taken_layers(), states, &taps_);
+      step.taps = taps_;
+    }
   }
   model_->Forward(step);
 }

@@ -67,6 +67,7 @@ class RankRunner {
   std::map<int64_t, std::unique_ptr<CapturedOps>> graphs_;  // by number of requests
   KvCacheSpec kv_spec_;
   std::vector<KvPlace> kv_places_;  // of several groups of layers
+  std::vector<StateTap> taps_;      // of the newest step
   int64_t max_logits_rows_;
   RankGroup* group_;
   RankAdapters* adapters_ = nullptr;

@@ -61,9 +61,9 @@ class StepDrafts {
   // are left out.
   void Place(const SchedulerOutput& step);
 
-  // States that the model's next step shall copy, and after it, of that step.
-  std::span<const StateTap> Taps(int64_t num_tokens) {
-    return model_ ? model_->Taps(num_tokens) : std::span<const StateTap>();
+  // States that the model's next step shall copy (PassDrafter::Taps), and after it, of that step.
+  std::span<const StateTap> Taps(int64_t num_tokens, const Tensor& room) {
+    return model_ ? model_->Taps(num_tokens, room) : std::span<const StateTap>();
   }
   void TakeStates(Model* target) {
     if (model_) model_->TakeStates(target);

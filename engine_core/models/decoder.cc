@@ -219,7 +219,6 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions, const Tens
   num_tokens_ = token_ids.rows();
   residual_ = room.empty() ? RowsOf(embedded_) : room;
   lacks_parts_ = false;
-  if (recurrent_) recurrent_->Begin();
   if (ranks_ == nullptr) {
     EmbedRows(0, token_ids, positions, token_types);
   } else if (ranks_->is_shared()) {
@@ -332,7 +331,6 @@ void Decoder::Continue(const Tensor& hidden) {
   num_tokens_ = hidden.rows();
   residual_ = hidden;
   lacks_parts_ = false;
-  if (recurrent_) recurrent_->Begin();
 }
 
 void Decoder::GatherResidual() {

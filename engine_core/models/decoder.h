@@ -113,9 +113,12 @@ class Decoder {
   void RecurProjected(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan) {
     AddBranch(recurrent_->Run(layer, kv, plan), layer.out, {});
   }
-  // After a step: RecurrentMixer::TakeInDrafts of its layers.
-  void TakeInDrafts(const Tensor& drafts) {
-    if (recurrent_) recurrent_->TakeInDrafts(drafts);
+  // Before a step: RecurrentMixer::Begin; after it: TakeInDrafts of its layers.
+  void SetTurn(int turn) {
+    if (recurrent_) recurrent_->Begin(turn);
+  }
+  void TakeInDrafts(const Tensor& drafts, int turn) {
+    if (recurrent_) recurrent_->TakeInDrafts(drafts, turn);
   }
   // residual += down(activation(up(normed))), its post_norm before the sum.
   void RunMlp(const MlpLayer& layer);

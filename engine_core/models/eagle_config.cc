@@ -20,7 +20,6 @@ constexpr std::array<std::string_view, 2> kEagleNames = {"LlamaForCausalLM",
                                                          "EagleLlamaForCausalLM"};
 constexpr std::array<std::string_view, 3> kEagle3Names = {
     "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM", "LlamaForCausalLM"};
-constexpr size_t kMaxStateLayers = 8;
 
 // A head's layer is llama's.
 StatusOr<ConfigRules> RulesOf(std::span<const std::string_view> names,
@@ -66,9 +65,9 @@ Status SetStateLayers(const Json& json, const ModelConfig& target, EagleConfig* 
     return InvalidArgumentError(std::string(kKey) + " is missing, and the target has only " +
                                 std::to_string(num_layers) + " layers");
   }
-  const std::string allowed = "a list of 1 to " + std::to_string(kMaxStateLayers) +
+  const std::string allowed = "a list of 1 to " + std::to_string(kMostStateLayers) +
                               " numbers from 0 to " + std::to_string(num_layers);
-  if (!layers->is_array() || layers->empty() || layers->size() > kMaxStateLayers) {
+  if (!layers->is_array() || layers->empty() || layers->size() > kMostStateLayers) {
     return BadValue(kKey, *layers, allowed);
   }
   for (const Json& layer : *layers) {

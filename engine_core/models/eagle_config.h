@@ -12,13 +12,16 @@
 
 namespace tandem {
 
+constexpr size_t kMostStateLayers = 8;
+
 enum class EagleVersion { kEagle, kEagle3 };
 
 struct EagleConfig {
   EagleVersion version = EagleVersion::kEagle;
   ModelConfig layer;             // its one layer; vocab_size is the target's
   int64_t draft_vocab_size = 0;  // eagle3; eagle has the target's vocabulary
-  // eagle3: after how many layers the target's states are taken; 0: its embeddings.
+  // eagle3: after how many layers the target's states are taken; 0: its embeddings. At most
+  // kMostStateLayers.
   std::vector<int> state_layers;
   bool norm_before_residual = false;  // eagle3: the residual is the normed state
   bool norm_output = false;           // eagle3: its own state is taken after the last norm

@@ -23,8 +23,8 @@ void Model::Logits(const Tensor& logits, const Tensor& rows) {
   stages_.back()->Logits(logits, rows);
 }
 
-void Model::TakeInDrafts(const Tensor& drafts) {
-  for (const auto& stage : stages_) stage->decoder().TakeInDrafts(drafts);
+void Model::TakeInDrafts(const Tensor& drafts, int turn) {
+  for (const auto& stage : stages_) stage->decoder().TakeInDrafts(drafts, turn);
 }
 
 }  // namespace tandem

@@ -27,10 +27,10 @@ class Model {
   // Only the first share gets them, and others give an empty tensor.  REQUIRES: the last stage.
   void Logits(const Tensor& logits, const Tensor& rows);
   // States, which drafts of Forward have left as they were, take in some of them, as if these had
-  // been no drafts; the layers' outputs are not computed again. Before the next Forward, once the
-  // step's plans describe these tokens.  drafts: [T] i32, which of the step's drafts each of them
-  // is.
-  void TakeInDrafts(const Tensor& drafts);
+  // been no drafts; the layers' outputs are not computed again. Before the next Forward of that
+  // turn, once the step's plans describe these tokens.  drafts: [T] i32, which of the step's drafts
+  // each of them is; turn: ModelStep's.
+  void TakeInDrafts(const Tensor& drafts, int turn);
 
   // ---- for heads that draft; tables: of one rank, states: of ranks in shared memory too ----
   // out = the last hidden states of Forward after the final norm.  out: [T, H] act.

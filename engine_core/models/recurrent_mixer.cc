@@ -53,14 +53,18 @@ Status RecurrentMixer::AllocateStep(const LoadContext& context) {
 }
 
 Status RecurrentMixer::AllocateKept(const LoadContext& context) {
+  const int num_turns = context.stage.size;
+  kept_.resize(static_cast<size_t>(num_turns));
   max_drafts_ = context.limits.max_drafts;
   if (max_drafts_ == 0) return OkStatus();
   const Slice layers = LayersOf(context.config, context.stage);
-  int64_t num_layers = 0;
-  for (int64_t i = layers.begin; i < layers.end(); ++i) num_layers += all_.HasState(i) ? 1 : 0;
-  kept_.reserve(static_cast<size_t>(num_layers));
+  for (int64_t i = layers.begin; i < layers.end(); ++i) {
+    num_kept_layers_ += all_.HasState(i) ? 1 : 0;
+  }
+  if (num_kept_layers_ == 0) return OkStatus();
+  for (auto& kept : kept_) kept.reserve(static_cast<size_t>(num_kept_layers_));
   Device& device = context.backend.device();
-  const int64_t rows = num_layers * max_drafts_;
+  const int64_t rows = num_turns * num_kept_layers_ * max_drafts_;
   ASSIGN_OR_RETURN(kept_in_, device.Allocate(in_.view().dtype, {rows, in_.view().shape[1]}));
   if (!has_gates()) return OkStatus();
   ASSIGN_OR_RETURN(kept_gates_, device.Allocate(DType::kF32, {rows, Gates(1).shape[1]}));
@@ -116,7 +120,7 @@ Tensor RecurrentMixer::Run(const RecurrentLayer& layer, const LayerKv& kv,
 // Before it is overwritten.
 void RecurrentMixer::Keep(const RecurrentLayer& layer, const LayerKv& kv,
                           const AttentionPlan& plan) {
-  const int64_t first = std::ssize(kept_) * max_drafts_;
+  const int64_t first = KeptBegin(Kept().size());
   int64_t num_kept = 0;
   for (const BatchSequence& sequence : plan.sequences()) {
     const int64_t count = sequence.num_drafts;
@@ -128,18 +132,20 @@ void RecurrentMixer::Keep(const RecurrentLayer& layer, const LayerKv& kv,
     if (!has_gates()) continue;
     ops_->Convert(kept_gates_.view().Rows(to, count), Gates(from + count).Rows(from, count));
   }
-  if (num_kept > 0) kept_.push_back({&layer, kv, &plan});
+  if (num_kept > 0) Kept().push_back({&layer, kv, &plan});
 }
 
-void RecurrentMixer::TakeInDrafts(const Tensor& drafts) {
+void RecurrentMixer::TakeInDrafts(const Tensor& drafts, int turn) {
+  turn_ = turn;
   const int64_t count = drafts.rows();
-  for (size_t i = 0; i < kept_.size(); ++i) {
-    const int64_t first = static_cast<int64_t>(i) * max_drafts_;
+  for (size_t i = 0; i < Kept().size(); ++i) {
+    const int64_t first = KeptBegin(i);
     ops_->GatherRows(In(count), kept_in_.view().Rows(first, max_drafts_), drafts);
     if (has_gates()) {
       ops_->GatherRows(Gates(count), kept_gates_.view().Rows(first, max_drafts_), drafts);
     }
-    RunIn(*kept_[i].layer, kept_[i].kv, *kept_[i].plan);
+    const KeptLayer& kept = Kept()[i];
+    RunIn(*kept.layer, kept.kv, *kept.plan);
   }
 }
 

@@ -12,13 +12,14 @@
 //   kShortConv:    B, C, x = in(x); out(C conv(B x))
 //
 // The state of a sequence lies in its cache blocks (kernels/recurrence.h), so nothing of it is
-// here. Drafts leave no state. What goes in for them is kept for each layer until the next step, so
-// that states can take in those that were right, without the model's products. Where ranks share a
-// layer, each has some heads (recurrent_share.h); what they make is gathered before the projection
-// back, before the norm where its groups are on several ranks, and with kSelective what the
-// convolution makes, too, before select. Thread: engine loop. Owns: the buffers of a step, which
-// all layers of a stage share, and what is kept. Shapes: T tokens, as recurrent_layer.h.
-// Sources: HF's Qwen3NextForCausalLM, Qwen3_5ForCausalLM, Mamba2ForCausalLM,
+// here. Drafts leave no state. What goes in for them is kept for each layer, so that states can
+// take in those that were right, without the model's products: until the next step, and in a
+// pipeline, whose stages run further steps before one is sampled, for as many steps as there are
+// stages. Where ranks share a layer, each has some heads (recurrent_share.h); what they make is
+// gathered before the projection back, before the norm where its groups are on several ranks, and
+// with kSelective what the convolution makes, too, before select. Thread: engine loop. Owns: the
+// buffers of a step, which all layers of a stage share, and what is kept. Shapes: T tokens, as
+// recurrent_layer.h. Sources: HF's Qwen3NextForCausalLM, Qwen3_5ForCausalLM, Mamba2ForCausalLM,
 // FalconH1ForCausalLM, JambaForCausalLM, Lfm2ForCausalLM.
 
 #include <vector>
@@ -38,13 +39,18 @@ class RecurrentMixer {
     const int64_t columns = own_.kind == RecurrentKind::kDelta ? 2 : 1;
     return gates_.view().Rows(0, num_tokens).Columns(0, columns * own_.num_value_heads);
   }
-  // Starts a step; what was kept of the one before is gone.
-  void Begin() { kept_.clear(); }
+  // Starts a step; what was kept of the last one of that turn is gone.
+  // REQUIRES: turn is below the number of stages.
+  void Begin(int turn) {
+    turn_ = turn;
+    Kept().clear();
+  }
   // What layer.out is to multiply.  [T, all V] act. Layer and plan live until the next step.
   Tensor Run(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
-  // The states of all layers take in drafts of the step, which follow what they have. The plans of
-  // Run describe these tokens by now.  drafts: [T] i32, which of the step's drafts each of them is.
-  void TakeInDrafts(const Tensor& drafts);
+  // The states of all layers take in drafts of the step of that turn, which follow what they have.
+  // The plans of Run describe these tokens by now.  drafts: [T] i32, which of the step's drafts
+  // each of them is.
+  void TakeInDrafts(const Tensor& drafts, int turn);
 
  private:
   explicit RecurrentMixer(const LoadContext& context);
@@ -58,12 +64,17 @@ class RecurrentMixer {
   bool has_gates() const {
     return own_.kind == RecurrentKind::kDelta || own_.kind == RecurrentKind::kChannelDelta;
   }
-  // What went into a layer of the step.
-  struct Kept {
+  // A layer of a step, of which is kept what went in.
+  struct KeptLayer {
     const RecurrentLayer* layer;
     LayerKv kv;
     const AttentionPlan* plan;
   };
+  std::vector<KeptLayer>& Kept() { return kept_[static_cast<size_t>(turn_)]; }
+  // The first row of what is kept of a layer in this turn.
+  int64_t KeptBegin(size_t layer_idx) const {
+    return (turn_ * num_kept_layers_ + static_cast<int64_t>(layer_idx)) * max_drafts_;
+  }
   void Keep(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   Tensor RunIn(const RecurrentLayer& layer, const LayerKv& kv, const AttentionPlan& plan);
   Tensor RunDelta(const RecurrentLayer& layer, const Tensor& in, const LayerKv& kv,
@@ -96,9 +107,11 @@ class RecurrentMixer {
   OwnedTensor values_;      // [T, all V] act, shared
   OwnedTensor gate_;        // kChannelDelta: [T, V] act; with norms_across_ [T, all V], shared
   OwnedTensor normed_;      // [T, all V] act, with norms_across_
-  std::vector<Kept> kept_;  // of the layers that have run
-  int64_t max_drafts_ = 0;
-  OwnedTensor kept_in_, kept_gates_;  // [layers * max_drafts_, .] as In and Gates
+  int turn_ = 0;            // of the step
+  // By turn, the layers that have run.
+  std::vector<std::vector<KeptLayer>> kept_;
+  int64_t max_drafts_ = 0, num_kept_layers_ = 0;
+  OwnedTensor kept_in_, kept_gates_;  // [turns * layers * max_drafts_, .] as In and Gates
 };
 
 }  // namespace tandem

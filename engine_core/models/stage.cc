@@ -26,10 +26,21 @@ StatusOr<std::unique_ptr<Stage>> Stage::Load(const LoadContext& context, Decoder
                                           ends.stage.is_first()));
 }
 
+void SetTaps(std::span<const int> layers, const Tensor& states, std::vector<StateTap>* taps) {
+  taps->resize(layers.size());
+  const auto num_taps = static_cast<int64_t>(layers.size());
+  for (int64_t i = 0; i < num_taps; ++i) {
+    const int64_t hidden = states.shape[1] / num_taps;
+    const auto tap = static_cast<size_t>(i);
+    (*taps)[tap] = {.num_layers = layers[tap], .out = states.Columns(i * hidden, hidden)};
+  }
+}
+
 Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidden) {
   decoder_.SetAdapters(step.adapters);
   decoder_.SetPositions(step.mrope_positions, step.last_seen);
   decoder_.SetLayerInputs(step.layer_inputs);
+  decoder_.SetTurn(step.turn);
   if (is_first_) {
     decoder_.Embed(step.token_ids, step.plan->batch().positions, step.token_types, step.embedded,
                    hidden);
@@ -37,15 +48,15 @@ Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidd
     decoder_.Continue(hidden);
   }
   int layer_idx = first_layer;
-  const auto fill_taps = [&] {
+  const auto fill_taps = [&](int64_t num_layers) {
     for (const StateTap& tap : step.taps) {
-      if (tap.num_layers == layer_idx) decoder_.CopyStates(tap.out);
+      if (tap.num_layers == num_layers) decoder_.CopyStates(tap.out);
     }
   };
+  if (is_first_) fill_taps(0);
   // Where nothing is read in a later step, the layers take turns in the memory of one.
   const bool shares_kv = step.kv_cache->spec().num_layers == 1;
   for (size_t i = 0; i < layers_.size(); ++i) {
-    fill_taps();
     KvPlace place = {.layer = shares_kv ? 0 : layer_idx};
     if (!step.kv_places.empty()) place = step.kv_places[static_cast<size_t>(layer_idx)];
     LayerKv kv = step.kv_cache->layer(place.layer);
@@ -54,10 +65,11 @@ Tensor Stage::Forward(const ModelStep& step, int first_layer, const Tensor& hidd
     kv.k_scale = scales.k;
     kv.v_scale = scales.v;
     layers_[i]->Run(&decoder_, kv, step.PlanOf(place.group));
-    decoder_.AddDeepstack(step.deepstack, begin_ + static_cast<int64_t>(i));
+    const int64_t layer = begin_ + static_cast<int64_t>(i);
+    decoder_.AddDeepstack(step.deepstack, layer);
+    fill_taps(layer + 1);
     ++layer_idx;
   }
-  fill_taps();
   return decoder_.residual();
 }
 

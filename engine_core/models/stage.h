@@ -20,9 +20,11 @@ namespace tandem {
 
 // The hidden states between two layers, for a head that drafts from them.
 struct StateTap {
-  int num_layers = 0;  // before it; 0: the embeddings
+  int num_layers = 0;  // of the model, before it; 0: the embeddings
   Tensor out;          // [T, H] act; columns of a wider tensor
 };
+// As many taps as layers, side by side in `states`: [T, layers * H] act.
+void SetTaps(std::span<const int> layers, const Tensor& states, std::vector<StateTap>* taps);
 
 // Where a layer's keys and values are.
 struct KvPlace {
@@ -46,7 +48,11 @@ struct ModelStep {
   // Likewise what tokens bring to all layers, [T, L I] res, of models where they do (LayerInputs).
   Tensor layer_inputs = {};
   const StepAdapters* adapters = nullptr;  // null: no token has one
-  std::span<const StateTap> taps = {};     // filled by Forward
+  // Filled by Forward; of a rank's part of the model those between its layers, the last one's end
+  // included.
+  std::span<const StateTap> taps = {};
+  // Which of the steps in flight this is, below the number of stages: for Model::TakeInDrafts.
+  int turn = 0;
 
   const AttentionPlan& PlanOf(int group) const {
     return group == 0 ? *plan : *other_plans[static_cast<size_t>(group - 1)];

@@ -206,8 +206,6 @@ void CompareWorlds(const EngineDriverOptions& base, uint64_t seed, Counts* count
     drafters.eagle3 = heads + "/eagle3";
   }
   if (methods.empty()) methods = DrawMethods(3, &dice);
-  // Earlier stages have the states that it reads.
-  if (base.ranks.pipeline > 1) std::erase(methods, DraftMethod::kEagle3);
   for (const DraftMethod method : methods) {
     if (method == DraftMethod::kMtp && drafters.mtp.empty()) continue;
     EngineDriverOptions options = base;
@@ -304,8 +302,12 @@ TEST_CASE("Drafts change no output: states of every kind, with made up weights")
     options.weights = weights.get();
     const Methods methods = {DraftMethod::kNgram, DraftMethod::kSuffix, DraftMethod::kMedusa};
     CompareWorlds(options, 1, &counts, "", methods);
-    options.ranks = {.tensor = 2};
-    CompareWorlds(options, 2, &counts, "", {DraftMethod::kNgram});
+    for (const RankCounts& ranks : {RankCounts{.tensor = 2}, RankCounts{.pipeline = 2},
+                                    RankCounts{.tensor = 2, .pipeline = 2}}) {
+      CAPTURE(ranks.tensor, ranks.pipeline);
+      options.ranks = ranks;
+      CompareWorlds(options, 2, &counts, "", {DraftMethod::kNgram});
+    }
   }
   CHECK(counts.num_accepted > 100);
   CHECK(counts.num_rejected > 100);
@@ -345,6 +347,7 @@ TEST_CASE("Drafts change no output: states in many conditions") {
       EngineDriverOptions options =
           BaseOptions(model, seed % 2 == 0 ? DType::kF32 : DType::kBf16, seed % 4 == 0);
       if (seed % 3 == 0) options.ranks = {.tensor = 2};
+      if (seed % 3 == 1) options.ranks = {.tensor = seed % 2 == 0 ? 2 : 1, .pipeline = 2};
       CompareWorlds(options, seed, &counts);
     }
     CHECK(counts.num_accepted > 100);
@@ -483,8 +486,8 @@ TEST_CASE("A head guesses the same, however prompts and the model are cut") {
         check_together();
       }
     }
-    for (const RankCounts& ranks : {RankCounts{.tensor = 2}, RankCounts{.pipeline = 2}}) {
-      if (ranks.pipeline > 1 && method == DraftMethod::kEagle3) continue;
+    for (const RankCounts& ranks : {RankCounts{.tensor = 2}, RankCounts{.pipeline = 2},
+                                    RankCounts{.tensor = 2, .pipeline = 2}}) {
       CAPTURE(static_cast<int>(method), ranks.tensor, ranks.pipeline);
       options.ranks = ranks;
       check_together();

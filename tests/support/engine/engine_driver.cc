@@ -121,9 +121,14 @@ EngineDriver::~EngineDriver() {
 
 void EngineDriver::StartRanks(const EngineDriverOptions& options, const ModelConfig& config,
                               const ModelRunnerOptions& runner_options) {
-  const auto shape =
-      RankGroupShape::Of(options.ranks, runner_options.limits, config,
-                         options.adapter_sites == nullptr ? 0 : options.max_loras, /*spins=*/50);
+  std::vector<int> state_layers;
+  if (options.speculation.has_model()) {
+    const auto draft = ReadDraftModelConfig(config, options.speculation).value();
+    if (draft->eagle) state_layers = draft->eagle->state_layers;
+  }
+  const auto shape = RankGroupShape::Of(options.ranks, runner_options.limits, config,
+                                        options.adapter_sites == nullptr ? 0 : options.max_loras,
+                                        /*spins=*/50, state_layers);
   group_ = RankGroup::Create(shape).value();
   for (int rank = 0; rank < options.ranks.num_ranks(); ++rank) {
     if (rank == group_->rank()) continue;

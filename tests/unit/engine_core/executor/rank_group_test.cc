@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include <catch2/catch.hpp>
 
@@ -71,6 +73,38 @@ TEST_CASE("rank group: steps in flight have hidden states and layers' inputs of 
     CHECK(last->LayerInputsOf(step, 3).Data<float>()[0] == begin + 12);
     CHECK(last->LayerInputsOf(step, 3).Data<float>()[29] == begin + 41);
   }
+}
+
+TEST_CASE("rank group: what a head reads is handed on beside the hidden states") {
+  const ExecutorLimits limits = {
+      .block_size = 32, .max_num_seqs = 1, .max_num_batched_tokens = 3, .max_model_len = 64};
+  ModelConfig model;
+  model.hidden_size = 4;
+  const std::vector<int> layers = {0, 2};
+  const auto with = [&](const RankCounts& counts) {
+    return RankGroup::Create(RankGroupShape::Of(counts, limits, model, 0, 0, layers)).value();
+  };
+  const auto last = with({.pipeline = 2});
+  const auto first = RankGroup::Open(UniqueFd(dup(last->file())), 0).value();
+  CHECK(std::ranges::equal(first->shape().taken_layers(), layers));
+  std::set<const void*> places;
+  for (int64_t step = 1; step <= 2; ++step) {
+    const Tensor states = first->StatesOf(step, 3, DType::kBf16);
+    CHECK((states.dtype == DType::kBf16 && states.rows() == 3 && states.shape[1] == 8));
+    places.insert(states.data);
+    places.insert(first->AwaitHidden(step, 3).data);
+    std::fill_n(static_cast<uint16_t*>(states.data), 24, static_cast<uint16_t>(step));
+    first->EndStage(step);
+  }
+  CHECK(places.size() == 4);
+  const auto first_number = [&](int64_t step) {
+    return *static_cast<const uint16_t*>(last->StatesOf(step, 3, DType::kBf16).data);
+  };
+  CHECK(first_number(1) == 1);
+  CHECK(first_number(2) == 2);
+  CHECK(last->TurnOf(1) != last->TurnOf(2));
+  // One stage has all of them.
+  CHECK(with({.tensor = 2})->StatesOf(1, 3, DType::kF32).empty());
 }
 
 TEST_CASE("rank group: it shows what a rank sleeps for") {
