@@ -183,15 +183,12 @@ StatusOr<AdapterConfig> AdapterConfig::Parse(std::string_view text, int64_t max_
   return config;
 }
 
-StatusOr<int64_t> AdapterConfig::RankOf(std::string_view module) const {
-  return FirstMatch(ranks_, module, rank_);
-}
-
-StatusOr<float> AdapterConfig::ScaleOf(std::string_view module) const {
+StatusOr<AdapterScaling> AdapterConfig::ScalingOf(std::string_view module) const {
+  ASSIGN_OR_RETURN(const int64_t rank, FirstMatch(ranks_, module, rank_));
   ASSIGN_OR_RETURN(const double alpha, FirstMatch(alphas_, module, alpha_));
-  ASSIGN_OR_RETURN(const int64_t whole_rank, RankOf(module));
-  const auto rank = static_cast<double>(whole_rank);
-  return static_cast<float>(alpha / (has_root_scale_ ? std::sqrt(rank) : rank));
+  const auto divisor = static_cast<double>(rank);
+  const double scale = alpha / (has_root_scale_ ? std::sqrt(divisor) : divisor);
+  return AdapterScaling{.rank = rank, .scale = static_cast<float>(scale)};
 }
 
 }  // namespace tandem

@@ -16,6 +16,12 @@
 
 namespace tandem {
 
+// Of a pair.
+struct AdapterScaling {
+  int64_t rank = 0;
+  float scale = 1;  // what B is multiplied with: alpha / rank, or alpha / sqrt(rank) (rsLoRA)
+};
+
 class AdapterConfig {
  public:
   // No rank may be above max_rank.
@@ -23,9 +29,7 @@ class AdapterConfig {
 
   // Of a module by its path, "model.layers.0.self_attn.q_proj": the value of the first pattern that
   // matches, else that of all others. RESOURCE_EXHAUSTED: a pattern takes too long.
-  StatusOr<int64_t> RankOf(std::string_view module) const;
-  // What B is multiplied with: alpha / rank, or alpha / sqrt(rank) (rsLoRA).
-  StatusOr<float> ScaleOf(std::string_view module) const;
+  StatusOr<AdapterScaling> ScalingOf(std::string_view module) const;
   // Why the adapter may belong to other weights than the base model's own; empty: no reason.
   const std::string& warning() const { return warning_; }
 

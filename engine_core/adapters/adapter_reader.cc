@@ -87,7 +87,8 @@ struct AdapterReader::Tensors {
   float scale = 1;
 
   Status Put(const std::string& module, const TensorKind& kind, AdapterTensor tensor);
-  Status Check(const AdaptableModule& module, const AdapterConfig& config) const;
+  // Sets the scale of what fits.
+  Status Check(const AdaptableModule& module, const AdapterConfig& config);
 };
 
 Status AdapterReader::Tensors::Put(const std::string& module, const TensorKind& kind,
@@ -102,8 +103,7 @@ Status AdapterReader::Tensors::Put(const std::string& module, const TensorKind& 
   return OkStatus();
 }
 
-Status AdapterReader::Tensors::Check(const AdaptableModule& module,
-                                     const AdapterConfig& config) const {
+Status AdapterReader::Tensors::Check(const AdaptableModule& module, const AdapterConfig& config) {
   const char* const first = is_embedding ? "lora_embedding_A" : "lora_A";
   const char* const second = is_embedding ? "lora_embedding_B" : "lora_B";
   if (!a || !b) {
@@ -115,7 +115,9 @@ Status AdapterReader::Tensors::Check(const AdaptableModule& module,
                                             ? " is an embedding: it needs lora_embedding_A and _B"
                                             : " is no embedding: it needs lora_A and lora_B"));
   }
-  ASSIGN_OR_RETURN(const int64_t rank, config.RankOf(path));
+  ASSIGN_OR_RETURN(const AdapterScaling scaling, config.ScalingOf(path));
+  scale = scaling.scale;
+  const int64_t rank = scaling.rank;
   // [r, columns] and [rows, r]; the rows of an embedding are ids, and what it adds are columns.
   const int64_t k = is_embedding ? module.rows : module.columns;
   const int64_t n = is_embedding ? module.columns : module.rows;
@@ -213,7 +215,6 @@ StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_
   if (modules.empty()) return InvalidArgumentError(path + " has no tensors of an adapter");
   for (auto& [name, tensors] : modules) {
     RETURN_IF_ERROR(tensors.Check(modules_.find(name)->second, *config));
-    ASSIGN_OR_RETURN(tensors.scale, config->ScaleOf(tensors.path));
   }
   ReadAdapter result;
   result.warning = config->warning();

@@ -20,31 +20,32 @@ TEST_CASE("adapter config: ranks and scales, with patterns for some modules") {
          "alpha_pattern": {"v_proj": 40, "q_proj": 2})");
   INFO(config.status().ToString());
   REQUIRE(config.ok());
-  CHECK(*config->RankOf("model.layers.0.self_attn.q_proj") == 4);
-  CHECK(*config->RankOf("q_proj") == 4);
-  CHECK(*config->RankOf("model.layers.0.self_attn.my_q_proj") == 8);  // ends with it, not at a dot
-  CHECK(*config->RankOf("model.layers.1.mlp.down_proj") == 16);
-  CHECK(*config->RankOf("model.layers.11.mlp.down_proj") == 8);
-  CHECK(*config->RankOf("lm_head") == 2);
-  CHECK(*config->RankOf("model.lm_head") == 8);
-  CHECK(*config->RankOf("x.a.b") == 3);
-  CHECK(*config->ScaleOf("o_proj") == 2);
-  CHECK(*config->ScaleOf("v_proj") == 5);
-  CHECK(*config->ScaleOf("q_proj") == 0.5);
+  CHECK(config->ScalingOf("model.layers.0.self_attn.q_proj")->rank == 4);
+  CHECK(config->ScalingOf("q_proj")->rank == 4);
+  CHECK(config->ScalingOf("model.layers.0.self_attn.my_q_proj")->rank ==
+        8);  // ends with it, not at a dot
+  CHECK(config->ScalingOf("model.layers.1.mlp.down_proj")->rank == 16);
+  CHECK(config->ScalingOf("model.layers.11.mlp.down_proj")->rank == 8);
+  CHECK(config->ScalingOf("lm_head")->rank == 2);
+  CHECK(config->ScalingOf("model.lm_head")->rank == 8);
+  CHECK(config->ScalingOf("x.a.b")->rank == 3);
+  CHECK(config->ScalingOf("o_proj")->scale == 2);
+  CHECK(config->ScalingOf("v_proj")->scale == 5);
+  CHECK(config->ScalingOf("q_proj")->scale == 0.5);
 }
 
 TEST_CASE("adapter config: rsLoRA divides by the root of the module's own rank") {
   const auto config = Parse(R"("use_rslora": true, "rank_pattern": {"q_proj": 4})");
   REQUIRE(config.ok());
-  CHECK(*config->ScaleOf("q_proj") == 8);
-  CHECK(*config->ScaleOf("k_proj") == static_cast<float>(16 / std::sqrt(8.0)));
+  CHECK(config->ScalingOf("q_proj")->scale == 8);
+  CHECK(config->ScalingOf("k_proj")->scale == static_cast<float>(16 / std::sqrt(8.0)));
 }
 
 TEST_CASE("adapter config: the first pattern of the file counts") {
   const auto config = Parse(R"("rank_pattern": {"z.q_proj": 2, "q_proj": 4, "a.q_proj": 6})");
   REQUIRE(config.ok());
-  CHECK(*config->RankOf("z.q_proj") == 2);
-  CHECK(*config->RankOf("a.q_proj") == 4);
+  CHECK(config->ScalingOf("z.q_proj")->rank == 2);
+  CHECK(config->ScalingOf("a.q_proj")->rank == 4);
 }
 
 TEST_CASE("adapter config: keys that do not change a finished adapter are ignored") {
