@@ -221,13 +221,13 @@ void Decoder::Embed(const Tensor& token_ids, const Tensor& positions, const Tens
   lacks_parts_ = false;
   if (ranks_ == nullptr) {
     EmbedRows(0, token_ids, positions, token_types);
-  } else if (ranks_->is_shared()) {
+  } else if (shares_memory()) {
     EmbedOwnRows(token_ids, positions, token_types);
   } else {
     EmbedParts(token_ids, positions);
   }
   // Their token ids are 0, so no rank but the first writes there in memory that all share.
-  const bool copies = ranks_ == nullptr || !ranks_->is_shared() || share_.is_first();
+  const bool copies = !shares_memory() || share_.is_first();
   for (const EmbeddedRows& rows : embedded) {
     if (!copies) break;
     device_->StartCopyIn(residual_.Rows(rows.first, rows.values.rows()), rows.values);
@@ -343,7 +343,7 @@ void Decoder::GatherResidual() {
 // the norm that reads them.
 void Decoder::AddedOwn() {
   lacks_parts_ = ranks_ != nullptr;
-  if (lacks_parts_ && ranks_->is_shared()) GatherResidual();
+  if (shares_memory()) GatherResidual();
 }
 
 void Decoder::Norm(const NormLayer& norm) {
@@ -369,7 +369,7 @@ void Decoder::Norm(const NormLayer& norm) {
 // In place: where ranks share memory, each norms some rows.
 void Decoder::NormResidual(const NormLayer& norm) {
   Tensor rows = residual();
-  if (ranks_ != nullptr && ranks_->is_shared()) {
+  if (shares_memory()) {
     const Slice own = share_.OfAbout(num_tokens_);
     rows = rows.Rows(own.begin, own.count);
   }
@@ -492,9 +492,9 @@ void Decoder::NormProjections(const AttentionLayer& layer, const Tensor& qkv) {
   };
   const Tensor own_q = own(all_q, heads_.q_rows()), own_k = own(all_k, heads_.kv_rows());
   ops_->Convert(own_q, q);
-  if (writes_k_ || !ranks_->is_shared()) ops_->Convert(own_k, k);
+  if (writes_k_ || !shares_memory()) ops_->Convert(own_k, k);
   split_.Gather(all_q, own_q);
-  if (!ranks_->is_shared()) ranks_->Gather(all_k, own_k, kv_columns_);
+  if (!shares_memory()) ranks_->Gather(all_k, own_k, kv_columns_);
   const Tensor normed_q = RowsOf(projection_), normed_k = normed_q.Columns(0, all_k.shape[1]);
   ops_->RmsNorm(normed_q, all_q, layer.q_projection_norm, norm_epsilon_);
   ops_->Convert(q, own(normed_q, heads_.q_rows()));

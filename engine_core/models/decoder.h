@@ -170,6 +170,8 @@ class Decoder {
   Status AllocateActivations(const LoadContext& context);
   Status AllocateBeside(const LoadContext& context);
 
+  // Whether there are other ranks, which see the same tensors.
+  bool shares_memory() const { return ranks_ != nullptr && ranks_->is_shared(); }
   // Waits until the other ranks have written their parts, too.
   void Meet() const {
     if (ranks_ != nullptr) ranks_->Meet();
@@ -179,9 +181,7 @@ class Decoder {
   // The rank's columns of it are new.
   void AddedOwn();
   // The columns of a tensor of all ranks that this one writes: its own where they share memory.
-  Tensor Written(const Tensor& x) const {
-    return ranks_ != nullptr && ranks_->is_shared() ? split_.Own(x) : x;
-  }
+  Tensor Written(const Tensor& x) const { return shares_memory() ? split_.Own(x) : x; }
   // out += x, both whole at each rank, before and after.
   void AddWhole(const Tensor& out, const Tensor& x) {
     ops_->Add(Written(out), Written(x));
