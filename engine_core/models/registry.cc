@@ -68,7 +68,10 @@ constexpr ConfigRules kQwen3MoeRules = {
 // Whose class always makes the chosen experts' weights sum to 1.
 constexpr ConfigRules kQwen3VlMoeRules = [] {
   ConfigRules rules = kQwen3MoeRules;
-  rules.overrides = R"({"max_window_layers": null, "norm_topk_prob": true})";
+  rules.defaults = R"({"rope_theta": 500000, "num_experts": 60, "num_experts_per_tok": 4,
+                       "moe_intermediate_size": 1408})";
+  rules.overrides = R"({"use_sliding_window": false, "max_window_layers": null,
+                        "norm_topk_prob": true})";
   return rules;
 }();
 constexpr ConfigRules kPhiMoeRules = {

@@ -82,7 +82,9 @@ struct TextModelRow {
   std::string_view architecture;
   std::string_view model_type;  // of text_config; empty: any
   std::string_view text;
+  std::string_view defaults = "{}";  // where they differ from the text model's own class
 };
+constexpr std::string_view kQwen2VlDefaults = R"({"rope_theta": 1000000, "rms_norm_eps": 1e-5})";
 constexpr TextModelRow kTextModels[] = {
     {"Cohere2VisionForConditionalGeneration", "", "Cohere2ForCausalLM"},
     {"Gemma3ForConditionalGeneration", "", "Gemma3ForCausalLM"},
@@ -95,9 +97,9 @@ constexpr TextModelRow kTextModels[] = {
     {"Mistral3ForConditionalGeneration", "ministral3", "Ministral3ForCausalLM"},
     {"Mistral3ForConditionalGeneration", "mistral", "MistralForCausalLM"},
     // Positions of text alone are the usual ones.
-    {"Qwen2VLForConditionalGeneration", "", "Qwen2ForCausalLM"},
-    {"Qwen2_5_VLForConditionalGeneration", "", "Qwen2ForCausalLM"},
-    {"Qwen3VLForConditionalGeneration", "", "Qwen3ForCausalLM"},
+    {"Qwen2VLForConditionalGeneration", "", "Qwen2ForCausalLM", kQwen2VlDefaults},
+    {"Qwen2_5_VLForConditionalGeneration", "", "Qwen2ForCausalLM", kQwen2VlDefaults},
+    {"Qwen3VLForConditionalGeneration", "", "Qwen3ForCausalLM", R"({"rope_theta": 500000})"},
 };
 
 }  // namespace
@@ -109,11 +111,14 @@ Status ReadFamilyKeys(const Json& json, const ConfigRules& rules, ModelConfig* c
   return ReadRopeLayers(json, config);
 }
 
-void TakeTextModel(ModelConfig* config) {
+void TakeTextModel(Json* json, ModelConfig* config) {
   for (const TextModelRow& row : kTextModels) {
     if (row.architecture != config->architecture) continue;
     if (!row.model_type.empty() && row.model_type != config->model_type) continue;
     config->architecture = row.text;
+    Json keys = Json::parse(row.defaults);
+    keys.update(*json);
+    *json = std::move(keys);
     return;
   }
 }

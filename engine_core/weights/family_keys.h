@@ -14,6 +14,7 @@ namespace tandem {
 Status ReadFamilyKeys(const nlohmann::json& json, const ConfigRules& rules, ModelConfig* config);
 
 // Of a model that takes more than text, the architecture of its text model, where that is built.
-void TakeTextModel(ModelConfig* config);
+// Keys that its class has and the file lacks are put into `json`.
+void TakeTextModel(nlohmann::json* json, ModelConfig* config);
 
 }  // namespace tandem

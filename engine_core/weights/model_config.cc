@@ -323,7 +323,7 @@ StatusOr<Json> ReadTextConfig(std::string_view text, ModelConfig* config) {
     json = std::move(merged);
     RETURN_IF_ERROR(ReadString(json, "model_type", &config->model_type));
   }
-  TakeTextModel(config);
+  TakeTextModel(&json, config);
   return json;
 }
 

@@ -125,9 +125,18 @@ TEST_CASE("registry: keys that a file leaves out are those of HF's classes") {
   CHECK_FALSE(of("GraniteMoeHybridForCausalLM").tie_word_embeddings);
   CHECK(of("MiniMaxM2ForCausalLM").rope.theta == 5000000);
   CHECK(of("Olmo3ForCausalLM").rope.theta == 500000);
+  CHECK(of("Qwen3VLMoeForConditionalGeneration").rope.theta == 500000);
+  CHECK(of("Qwen3VLForConditionalGeneration").rope.theta == 500000);
+  CHECK(of("Qwen2_5_VLForConditionalGeneration").rope.theta == 1000000);
+  CHECK(of("Qwen2_5_VLForConditionalGeneration").rms_norm_eps == 1e-5);
+  CHECK(of("Qwen2VLForConditionalGeneration").rope.theta == 1000000);
   for (const char* name : {"FalconH1ForCausalLM", "Qwen3NextForCausalLM", "Qwen3_5ForCausalLM"}) {
     CHECK(of(name).rope.theta == 10000);
   }
+
+  Json vision = ConfigOf("Qwen2VLForConditionalGeneration");
+  vision["rope_theta"] = 3;
+  CHECK(Parse(vision)->rope.theta == 3);
 
   // In transformers 5's spelling, and switched off.
   Json json = ConfigOf("GptOssForCausalLM");
