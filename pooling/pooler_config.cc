@@ -197,10 +197,31 @@ std::string Architecture(const Json& json) {
   return has_name ? (*list)[0].get<std::string>() : std::string();
 }
 
+// ColBERT's, whose texts are compared token by token: vLLM's names and that of the first
+// checkpoints.
+bool IsLateInteraction(std::string_view architecture) {
+  return architecture == "HF_ColBERT" || architecture.starts_with("ColBERT");
+}
+
 // Which pooling an architecture has without further files.
 bool IsEncoder(std::string_view architecture) {
-  return architecture.starts_with("Bert") || architecture.starts_with("Roberta") ||
-         architecture.starts_with("XLMRoberta") || architecture.starts_with("ModernBert");
+  return IsLateInteraction(architecture) || architecture.starts_with("Bert") ||
+         architecture.starts_with("Roberta") || architecture.starts_with("XLMRoberta") ||
+         architecture.starts_with("ModernBert");
+}
+
+Status ReadLateInteraction(const Json& json, PoolerConfig* config) {
+  config->task = PoolingTask::kTokenEmbed;
+  config->normalize = true;
+  config->has_projection = config->dense.empty();
+  if (!config->has_projection) return OkStatus();
+  for (const char* key : {"colbert_dim", "dim", "projection_dim"}) {
+    ASSIGN_OR_RETURN(config->projection_size, Size("config.json", json, key));
+    if (config->projection_size == 0) continue;
+    config->embedding_size = config->projection_size;
+    break;
+  }
+  return OkStatus();
 }
 
 // A class for each token, such as the names in a text.
@@ -351,7 +372,7 @@ Kind KindOf(const std::string& architecture, bool has_modules) {
   if (architecture.ends_with("ForSequenceClassification") || IsOfTokens(architecture)) {
     return Kind::kClassify;
   }
-  if (has_modules) return Kind::kEmbed;
+  if (has_modules || IsLateInteraction(architecture)) return Kind::kEmbed;
   const bool generates = architecture.ends_with("LMHeadModel") || !architecture.ends_with("Model");
   return generates ? Kind::kGenerate : Kind::kEmbed;
 }
@@ -433,6 +454,7 @@ StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,
     }
   } else {
     RETURN_IF_ERROR(ReadMatryoshka(json, &config));
+    if (IsLateInteraction(architecture)) RETURN_IF_ERROR(ReadLateInteraction(json, &config));
   }
   RETURN_IF_ERROR(ApplyFlag(flags.pooler_config, &config));
   return std::optional<PoolerConfig>(std::move(config));

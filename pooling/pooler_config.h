@@ -43,11 +43,16 @@ struct PoolerConfig {
   PoolingTask task = PoolingTask::kEmbed;
   PoolingType type = PoolingType::kLast;
   std::vector<PooledDense> dense;
-  bool normalize = true;       // embeddings have length 1 unless the request says otherwise
-  int64_t embedding_size = 0;  // columns of an embedding, after `dense`; 0: not known
-  int64_t max_seq_length = 0;  // tokens of a text; 0: the model's own limit
-  bool lowercases = false;     // texts are in lower case before they become tokens
-  bool is_matryoshka = false;  // requests may choose fewer dimensions
+  bool normalize = true;  // embeddings have length 1 unless the request says otherwise
+  // Of ColBERT's classes without `dense`: a matrix of the checkpoint, "linear", after the states.
+  bool has_projection = false;
+  int64_t projection_size = 0;  // its rows; 0: those that it has
+  // Columns of an embedding, after these; of a projection that only the checkpoint knows the most
+  // that it may have. 0: not known.
+  int64_t embedding_size = 0;
+  int64_t max_seq_length = 0;                  // tokens of a text; 0: the model's own limit
+  bool lowercases = false;                     // texts are in lower case before they become tokens
+  bool is_matryoshka = false;                  // requests may choose fewer dimensions
   std::vector<int64_t> matryoshka_dimensions;  // those that they may choose; empty: any
   // Of a classifier: by number. One label: a score, as rerankers have.
   std::vector<std::string> labels;

@@ -92,10 +92,37 @@ StatusOr<PoolerHead> PoolerHead::Load(const std::string& model, const ModelConfi
     head.layers_.push_back(std::move(layer));
     size = dense.out_features;
   }
+  if (config.has_projection) {
+    RETURN_IF_ERROR(head.LoadProjection(model_config, config, weights));
+  }
   if (!MakesVectors(config.task)) {
     RETURN_IF_ERROR(head.LoadClassifier(model, model_config, config, weights));
   }
   return head;
+}
+
+Status PoolerHead::LoadProjection(const ModelConfig& model_config, const PoolerConfig& config,
+                                  Weights* weights) {
+  const std::string name = weights->Has("colbert_linear.weight") ? "colbert_linear" : "linear";
+  int64_t rows = config.projection_size;
+  if (rows == 0) {
+    const StatusOr<StoredTensor> stored = weights->GetStored(name + ".weight");
+    if (!stored.ok()) {
+      return stored.status().WithContext(
+          "the projection of ColBERT, which is neither in the checkpoint nor in a folder that "
+          "modules.json names");
+    }
+    rows = stored->shape().empty() ? 0 : stored->shape()[0];
+    if (rows < 1 || rows > config.embedding_size) {
+      return InvalidArgumentError(weights->PlaceOf(name + ".weight") + " has " +
+                                  std::to_string(rows) + " rows, must have 1 to hidden_size, " +
+                                  std::to_string(config.embedding_size));
+    }
+  }
+  ASSIGN_OR_RETURN(Layer layer, LoadLayer(weights, name, rows, model_config.hidden_size,
+                                          weights->Has(name + ".bias")));
+  layers_.push_back(std::move(layer));
+  return OkStatus();
 }
 
 Status PoolerHead::LoadPredictionHead(const ModelConfig& model_config, Weights* weights) {

@@ -45,6 +45,9 @@ class PoolerHead {
 
   static StatusOr<Layer> LoadLayer(Weights* weights, const std::string& name, int64_t rows,
                                    int64_t columns, bool has_bias);
+  // ColBERT's.
+  Status LoadProjection(const ModelConfig& model_config, const PoolerConfig& config,
+                        Weights* weights);
   Status LoadClassifier(const std::string& model, const ModelConfig& model_config,
                         const PoolerConfig& config, Weights* weights);
   // The layer before ModernBERT's classifier.

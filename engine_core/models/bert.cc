@@ -1,6 +1,8 @@
 // BERT, RoBERTa and XLM-R: encoders with learned positions and norms after each branch:
 //   x = norm(x + attention(x));  x = norm(x + mlp(x))
-// Source: Devlin et al. 2018; HF's BertModel and XLMRobertaModel.
+// Jina's XLM-R has rotary positions in their place, and names of its own.
+// Source: Devlin et al. 2018; HF's BertModel, XLMRobertaModel and JinaEmbeddingsV3Model; vLLM's
+// JinaRobertaModel has the checkpoint's names.
 
 #include <utility>
 
@@ -27,7 +29,7 @@ struct BertLayer final : Layer {
 
 // Embedders are saved without the prefix.
 std::string BertPrefix(const Weights& weights) {
-  for (const char* prefix : {"bert.", "roberta."}) {
+  for (const char* prefix : {"bert.", "roberta.", "model."}) {
     if (weights.Has(prefix + std::string("embeddings.word_embeddings.weight"))) return prefix;
   }
   return "";
@@ -60,24 +62,61 @@ StatusOr<std::unique_ptr<Layer>> LoadBertLayer(const LoadContext& context,
   return std::unique_ptr<Layer>(std::move(layer));
 }
 
-}  // namespace
+StatusOr<std::unique_ptr<Layer>> LoadJinaRobertaLayer(const LoadContext& context,
+                                                      const LayerPlace& place) {
+  const int64_t hidden = context.config.hidden_size, inner = context.config.intermediate_size;
+  const HeadShare own = context.heads();
+  const Slice qkv[] = {own.q_rows(), own.kv_rows().Shifted(hidden),
+                       own.kv_rows().Shifted(2 * hidden)};
+  const auto load = [&](const char* name, int64_t rows, int64_t columns) {
+    return LoadRows(context, place.prefix + name, rows, columns, /*has_bias=*/true);
+  };
+  auto layer = std::make_unique<BertLayer>();
+  ASSIGN_OR_RETURN(layer->attention.qkv,
+                   LoadMergedQkv(context, place.prefix + ".mixer.Wqkv", /*has_bias=*/true, qkv));
+  ASSIGN_OR_RETURN(layer->attention.out, load(".mixer.out_proj", hidden, hidden));
+  layer->attention.options = AttentionOptionsOf(context.config, place.idx);
+  ASSIGN_OR_RETURN(layer->attention_norm, LoadLayerNorm(context, place.prefix + ".norm1"));
+  ASSIGN_OR_RETURN(layer->mlp.up, load(".mlp.fc1", inner, hidden));
+  ASSIGN_OR_RETURN(layer->mlp.down, load(".mlp.fc2", hidden, inner));
+  layer->mlp.activation = Activation::kErfGelu;
+  ASSIGN_OR_RETURN(layer->mlp_norm, LoadLayerNorm(context, place.prefix + ".norm2"));
+  return std::unique_ptr<Layer>(std::move(layer));
+}
 
-StatusOr<std::unique_ptr<Stage>> LoadBert(const LoadContext& context) {
+// What all have around their layers.
+StatusOr<DecoderOptions> OptionsOf(const LoadContext& context, const std::string& prefix) {
   if (context.config.hidden_act != "gelu") {
     return InvalidArgumentError("hidden_act " + context.config.hidden_act + " of " +
                                 context.config.architecture + " must be gelu");
   }
-  const std::string prefix = BertPrefix(context.weights);
   DecoderOptions options;
   options.embedding = prefix + "embeddings.word_embeddings";
+  options.token_types = prefix + "embeddings.token_type_embeddings";
+  options.final_norm = "";
+  return options;
+}
+
+}  // namespace
+
+StatusOr<std::unique_ptr<Stage>> LoadBert(const LoadContext& context) {
+  const std::string prefix = BertPrefix(context.weights);
+  ASSIGN_OR_RETURN(DecoderOptions options, OptionsOf(context, prefix));
   options.positions = prefix + "embeddings.position_embeddings";
   options.first_position = context.config.position_offset;
-  options.token_types = prefix + "embeddings.token_type_embeddings";
   options.embedding_norm = prefix + "embeddings.LayerNorm";
   options.layers = prefix + "encoder.layer";
-  options.final_norm = "";
   return Stage::Load(context, std::move(options),
                      [&](const LayerPlace& place) { return LoadBertLayer(context, place); });
+}
+
+StatusOr<std::unique_ptr<Stage>> LoadJinaRoberta(const LoadContext& context) {
+  const std::string prefix = BertPrefix(context.weights);
+  ASSIGN_OR_RETURN(DecoderOptions options, OptionsOf(context, prefix));
+  options.embedding_norm = prefix + "emb_ln";
+  options.layers = prefix + "encoder.layers";
+  return Stage::Load(context, std::move(options),
+                     [&](const LayerPlace& place) { return LoadJinaRobertaLayer(context, place); });
 }
 
 }  // namespace tandem

@@ -10,14 +10,14 @@ namespace tandem {
 
 // Each in the file of its name.
 using StageLoader = StatusOr<std::unique_ptr<Stage>>(const LoadContext&);
-StageLoader LoadArcee, LoadBert, LoadModernBert, LoadBloom, LoadCohere, LoadCohere2, LoadDeepseekV2,
-    LoadDeepseekV3, LoadErnie45, LoadErnie45Moe, LoadExaone4, LoadFalcon, LoadFalconH1, LoadGemma,
-    LoadGemma2, LoadGemma3, LoadGemma4, LoadGlm, LoadGlm4, LoadGlm4Moe, LoadGpt2, LoadGptNeoX,
-    LoadGptOss, LoadGranite, LoadGraniteMoeHybrid, LoadHunyuan, LoadHunyuanMoe, LoadJamba,
-    LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2, LoadMiniMaxM2, LoadMinistral3,
-    LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3, LoadOlmoe, LoadOpt, LoadPhi, LoadPhi3,
-    LoadPhiMoe, LoadQwen2, LoadQwen2Moe, LoadQwen3, LoadQwen3Moe, LoadQwen3Next, LoadQwen3VlMoe,
-    LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
+StageLoader LoadArcee, LoadBert, LoadJinaRoberta, LoadModernBert, LoadBloom, LoadCohere,
+    LoadCohere2, LoadDeepseekV2, LoadDeepseekV3, LoadErnie45, LoadErnie45Moe, LoadExaone4,
+    LoadFalcon, LoadFalconH1, LoadGemma, LoadGemma2, LoadGemma3, LoadGemma4, LoadGlm, LoadGlm4,
+    LoadGlm4Moe, LoadGpt2, LoadGptNeoX, LoadGptOss, LoadGranite, LoadGraniteMoeHybrid, LoadHunyuan,
+    LoadHunyuanMoe, LoadJamba, LoadKimiLinear, LoadLfm2, LoadLlama, LoadLlama4, LoadMamba2,
+    LoadMiniMaxM2, LoadMinistral3, LoadMixtral, LoadNemotronH, LoadOlmo2, LoadOlmo3, LoadOlmoe,
+    LoadOpt, LoadPhi, LoadPhi3, LoadPhiMoe, LoadQwen2, LoadQwen2Moe, LoadQwen3, LoadQwen3Moe,
+    LoadQwen3Next, LoadQwen3VlMoe, LoadSeedOss, LoadSmolLm3, LoadStableLm, LoadStarcoder2;
 
 namespace {
 
@@ -47,6 +47,14 @@ constexpr ConfigRules kRobertaRules = {.has_rope = false,
                                        .defaults = R"({"rms_norm_eps": 1e-5, "hidden_act": "gelu",
                                                        "type_vocab_size": 1, "pad_token_id": 1,
                                                        "max_position_embeddings": 514})"};
+// Positions begin after the padding's here, too, though none is learned.
+constexpr ConfigRules kJinaRobertaRules = {
+    .has_gated_mlp = false,
+    .is_encoder = true,
+    .renames = R"({"rotary_emb_base": "rope_theta", "rotary_emb_dim": "rotary_dim"})",
+    .defaults = R"({"rms_norm_eps": 1e-5, "hidden_act": "gelu", "type_vocab_size": 1,
+                    "pad_token_id": 1, "max_position_embeddings": 8194,
+                    "position_embedding_type": "rotary"})"};
 
 constexpr std::string_view kGemmaOverrides =
     R"({"hidden_activation": "gelu_pytorch_tanh", "tie_word_embeddings": true})";
@@ -106,6 +114,8 @@ constexpr ArchitectureRow kArchitectures[] = {
       .required = R"({"apply_residual_connection_post_layernorm": false})",
       .defaults = R"({"layer_norm_epsilon": 1e-5, "tie_word_embeddings": true})",
       .overrides = R"({"hidden_act": "gelu_new"})"}},
+    {"ColBERTJinaRobertaModel", LoadJinaRoberta, kJinaRobertaRules},
+    {"ColBERTModernBertModel", LoadModernBert, kModernBertRules},
     {"CohereForCausalLM",
      LoadCohere,
      {.renames = R"({"layer_norm_eps": "rms_norm_eps",
@@ -298,6 +308,7 @@ constexpr ArchitectureRow kArchitectures[] = {
                       "mamba_n_heads": 128, "mamba_d_head": "auto", "mamba_d_state": 256,
                       "num_experts_per_tok": 2})"}},
     {"GraniteMoeSharedForCausalLM", LoadGraniteMoeHybrid, kGraniteMoeRules},
+    {"HF_ColBERT", LoadBert, kBertRules},
     {"HunYuanDenseV1ForCausalLM",
      LoadHunyuan,
      {.defaults = R"({"rms_norm_eps": 1e-5, "use_qk_norm": true})"}},

@@ -368,11 +368,14 @@ void Respell(Json* json) {
   }
 }
 
-Status ReadEncoder(const Json& json, ModelConfig* config) {
+Status ReadEncoder(const Json& json, const ConfigRules& rules, ModelConfig* config) {
   config->is_bidirectional = true;
-  if (Find(json, "position_embedding_type") != nullptr &&
-      json["position_embedding_type"] != "absolute") {
-    return BadValue("position_embedding_type", json["position_embedding_type"], "absolute");
+  const Json* positions = Find(json, "position_embedding_type");
+  if (positions != nullptr && rules.has_rope && *positions != "rotary" && *positions != "rope") {
+    return BadValue("position_embedding_type", *positions, "rotary");
+  }
+  if (positions != nullptr && !rules.has_rope && *positions != "absolute") {
+    return BadValue("position_embedding_type", *positions, "absolute");
   }
   RETURN_IF_ERROR(ReadSize(json, "type_vocab_size", kMaxDim, 0, &config->num_token_types));
   if (config->architecture.find("oberta") == std::string::npos) return OkStatus();
@@ -452,7 +455,7 @@ Status ReadKeys(const Json& json, const ConfigRules& rules, ModelConfig* config)
   if (rules.is_uneven) RETURN_IF_ERROR(ReadUneven(json, config));
   RETURN_IF_ERROR(ReadRopes(json, rules, config));
   if (rules.is_encoder) {
-    RETURN_IF_ERROR(ReadEncoder(json, config));
+    RETURN_IF_ERROR(ReadEncoder(json, rules, config));
     RETURN_IF_ERROR(ReadGlobalLayers(json, config));
   }
   RETURN_IF_ERROR(ReadDtype(json, &config->dtype));

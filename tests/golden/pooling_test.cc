@@ -4,17 +4,24 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "common/random.h"
+#include "engine_core/executor/pooler_head.h"
 #include "engine_core/models/rank_share.h"
+#include "engine_core/weights/dummy_weights.h"
+#include "engine_core/weights/safetensors.h"
 #include "proto_msgpack/pooling_params.h"
 #include "tests/support/engine/engine_driver.h"
 #include "tests/support/engine/golden_logits.h"
+#include "tests/support/files/adapter_folder.h"
 #include "tests/support/files/golden_folders.h"
+#include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
 
@@ -303,6 +310,114 @@ TEST_CASE("a row for each token: the states of the libraries, whole or in chunks
     options.max_num_batched_tokens = 7;
     CHECK(PoolAll(options, goldens["cases"]) == together);
   }
+}
+
+// As made_models/colbert.py makes them.
+std::unique_ptr<Weights> MakeColbertWeights(uint64_t seed) {
+  return MakeWeights(
+      seed, [](uint64_t key, std::string_view name, bool is_vector, std::span<Bf16> values) {
+        const bool is_scale = is_vector && !name.ends_with(".bias");
+        for (size_t i = 0; i < values.size(); ++i) {
+          const float level = static_cast<float>(MixBits(key + i) & 0xff) - 128;
+          values[i] = ToBf16(is_scale ? (256 + level / 2) / 256 : level / 512);
+        }
+      });
+}
+
+// Their rows have length 1; some of them are recorded.
+void CheckColbert(const std::string& folder, Weights* weights, const json& goldens,
+                  const json& expected) {
+  const json cases = json::array({{{"token_ids", goldens["prompt_ids"]}}});
+  for (const RankCounts& ranks : {RankCounts{}, RankCounts{.tensor = 2}, RankCounts{2, 2}}) {
+    CAPTURE(ranks.tensor, ranks.pipeline);
+    EngineDriverOptions options;
+    options.model_dir = folder;
+    options.weights = weights;
+    options.dtype = DType::kF32;
+    options.max_model_len = 64;
+    options.ranks = ranks;
+    const std::vector<float> rows = PoolAll(options, cases)[0];
+    constexpr size_t kSize = 8;
+    REQUIRE(rows.size() == kSize * goldens["prompt_ids"].size());
+    std::vector<float> some;
+    for (size_t row = 0; row < rows.size() / kSize; row += goldens["every"].get<size_t>()) {
+      const auto begin = rows.begin() + static_cast<ptrdiff_t>(row * kSize);
+      some.insert(some.end(), begin, begin + kSize);
+    }
+    const auto want = expected.get<std::vector<float>>();
+    REQUIRE(some.size() == want.size());
+    CHECK(MaxDifference(some, want.data()) < 1e-4);
+  }
+}
+
+// transformers' states and the projection (made_models/colbert.py).
+TEST_CASE("ColBERT's classes make a row for each token") {
+  std::ifstream file(TANDEM_GOLDEN_DIR "/made_models/colbert.json");
+  const json goldens = json::parse(file);
+  const auto weights = MakeColbertWeights(goldens["seed"]);
+  for (const json& one : goldens["cases"]) {
+    CAPTURE(one["config"].dump());
+    const TempFolder folder;
+    folder.Write("config.json", one["config"].dump());
+    CheckColbert(folder.path(), weights.get(), goldens, one["rows"]);
+  }
+}
+
+// As published: names with a prefix, and the number of columns is that of the matrix alone.
+TEST_CASE("ColBERT's projection has the rows of its matrix") {
+  std::ifstream file(TANDEM_GOLDEN_DIR "/made_models/colbert.json");
+  const json goldens = json::parse(file);
+  const auto weights = MakeColbertWeights(goldens["seed"]);
+  json config = goldens["cases"][0]["config"];
+  config.erase("dim");
+  const int64_t hidden = config["hidden_size"], inner = config["intermediate_size"];
+  std::vector<FileTensor> tensors;
+  const auto add = [&](const std::string& prefix, const std::string& name, int64_t rows,
+                       int64_t columns) {
+    const WeightTensor tensor = weights->Get(name, rows, columns).value();
+    FileTensor& stored = tensors.emplace_back();
+    stored.name = prefix + name;
+    stored.dtype = "BF16";
+    stored.shape = rows == 0 ? std::vector<int64_t>{columns} : std::vector<int64_t>{rows, columns};
+    stored.bytes.assign(static_cast<const char*>(tensor.view().data),
+                        static_cast<size_t>(tensor.view().NumBytes()));
+  };
+  const auto add_pair = [&](const std::string& name, int64_t rows, int64_t columns) {
+    add("bert.", name + ".weight", rows, columns);
+    add("bert.", name + ".bias", 0, rows == 0 ? columns : rows);
+  };
+  const auto add_table = [&](const std::string& name, const char* size) {
+    add("bert.", "embeddings." + name + "_embeddings.weight", config[size], hidden);
+  };
+  add_table("word", "vocab_size");
+  add_table("position", "max_position_embeddings");
+  add_table("token_type", "type_vocab_size");
+  add_pair("embeddings.LayerNorm", 0, hidden);
+  for (int i = 0; i < config["num_hidden_layers"].get<int>(); ++i) {
+    const std::string layer = "encoder.layer." + std::to_string(i);
+    for (const char* name : {"self.query", "self.key", "self.value", "output.dense"}) {
+      add_pair(layer + ".attention." + name, hidden, hidden);
+    }
+    add_pair(layer + ".attention.output.LayerNorm", 0, hidden);
+    add_pair(layer + ".intermediate.dense", inner, hidden);
+    add_pair(layer + ".output.dense", hidden, inner);
+    add_pair(layer + ".output.LayerNorm", 0, hidden);
+  }
+  add("", "linear.weight", 8, hidden);
+  const TempFolder folder;
+  folder.Write("config.json", config.dump());
+  folder.Write("model.safetensors", SafetensorsBytes(tensors));
+  CheckColbert(folder.path(), nullptr, goldens, goldens["cases"][0]["rows"]);
+  // A checkpoint without it.
+  tensors.pop_back();
+  folder.Write("model.safetensors", SafetensorsBytes(tensors));
+  const auto opened = OpenSafetensors(folder.path()).value();
+  const auto pooling = ReadPoolerConfig(folder.path(), {}).value();
+  CHECK_THAT(PoolerHead::Load(folder.path(), ReadModelConfig(folder.path()).value(), *pooling,
+                              opened.get())
+                 .status()
+                 .message(),
+             Catch::Contains("projection of ColBERT") && Catch::Contains("linear.weight"));
 }
 
 TEST_CASE("a row for each token: that of the pooled one has the text's scores") {

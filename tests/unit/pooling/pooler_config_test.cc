@@ -207,6 +207,36 @@ TEST_CASE("modules without a pooling make a vector for each token, as pylate's d
              Catch::Matchers::Contains("use_residual must be false"));
 }
 
+TEST_CASE("ColBERT's classes make a vector for each token, by a matrix of the checkpoint") {
+  const auto read = [](const std::string& name, const std::string& more) {
+    return Folder({{"config.json",
+                    R"({"hidden_size": 64, "architectures": [")" + name + "\"]" + more + "}"}})
+        .Read();
+  };
+  for (const char* name : {"HF_ColBERT", "ColBERTModernBertModel", "ColBERTJinaRobertaModel"}) {
+    CAPTURE(name);
+    const auto config = read(name, "").value();
+    REQUIRE(config);
+    CHECK(config->task == PoolingTask::kTokenEmbed);
+    CHECK(config->normalize);
+    CHECK(config->scores_pairs);
+    CHECK(config->has_projection);
+    CHECK(config->projection_size == 0);
+    CHECK(config->num_columns() == 64);
+    CHECK(read(name, R"(, "dim": 16)").value()->num_columns() == 16);
+    CHECK(read(name, R"(, "projection_dim": 16, "colbert_dim": 8)").value()->projection_size == 8);
+  }
+  CHECK_THAT(read("HF_ColBERT", R"(, "dim": -1)").status().message(),
+             Catch::Matchers::Contains("dim must be a size"));
+  // In a folder of its own.
+  const Folder apart({{"config.json", Architecture("ColBERTModernBertModel")},
+                      {"modules.json", R"([{"path": "1_Dense", "type": "pylate.models.Dense"}])"},
+                      {"1_Dense/config.json", R"({"in_features": 64, "out_features": 16,
+                          "activation_function": "torch.nn.modules.linear.Identity"})"}});
+  CHECK_FALSE(apart.Read().value()->has_projection);
+  CHECK(apart.Read().value()->num_columns() == 16);
+}
+
 TEST_CASE("what is not understood is an error that names the file") {
   const auto message = [](const std::string& modules, const std::string& pooling) {
     const Folder folder({{"config.json", Architecture("BertModel")},

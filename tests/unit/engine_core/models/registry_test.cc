@@ -47,7 +47,9 @@ TEST_CASE(
       {"BloomForCausalLM", "gelu_new"},
       {"FalconForCausalLM", "gelu"},
       {"GPT2LMHeadModel", "gelu_new"},
+      {"ColBERTJinaRobertaModel", "gelu"},
       {"GPTNeoXForCausalLM", "gelu"},
+      {"HF_ColBERT", "gelu"},
       {"NemotronHForCausalLM", "relu2"},
       {"OPTForCausalLM", "relu"},
       {"PhiForCausalLM", "gelu_new"},
@@ -83,10 +85,10 @@ TEST_CASE(
     const auto plain = plain_mlps.find(name);
     CHECK(config->has_gated_mlp == (plain == plain_mlps.end()));
     CHECK(config->IsMixture(0) == (mixtures.count(name) > 0));
-    CHECK(config->hidden_act == (name.starts_with("Gemma")        ? "gelu_pytorch_tanh"
-                                 : name.starts_with("ModernBert") ? "gelu"
-                                 : plain != plain_mlps.end()      ? plain->second
-                                                                  : "silu"));
+    CHECK(config->hidden_act == (name.starts_with("Gemma") ? "gelu_pytorch_tanh"
+                                 : name.find("ModernBert") != std::string::npos ? "gelu"
+                                 : plain != plain_mlps.end()                    ? plain->second
+                                                                                : "silu"));
   }
 }
 
