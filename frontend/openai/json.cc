@@ -2,7 +2,7 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -35,7 +35,8 @@ class LimitedReader {
     if (object.size() >= limits_.max_object_keys) {
       return Refuse("an object has more than " + std::to_string(limits_.max_object_keys) + " keys");
     }
-    if (IsDuplicate(level, object, name)) {
+    level.place = PlaceOf(level, object, name);
+    if (level.place < object.size() && !limits_.takes_repeated_keys) {
       return Refuse("an object has the same key twice: " + DumpJson(Shorten(name)));
     }
     level.key = std::move(name);
@@ -56,8 +57,9 @@ class LimitedReader {
  private:
   struct Level {
     Json* value;
-    std::string key;                       // of the value that comes next
-    std::unordered_set<std::string> seen;  // filled once the object has many keys
+    std::string key;   // of the value that comes next
+    size_t place = 0;  // of that key among the object's; their number: it is new
+    std::unordered_map<std::string, size_t> places;  // filled once the object has many keys
   };
   static constexpr size_t kFewKeys = 16;
 
@@ -73,17 +75,19 @@ class LimitedReader {
     return "";
   }
 
-  static bool IsDuplicate(Level& level, const Json::object_t& object, const std::string& name) {
+  static size_t PlaceOf(Level& level, const Json::object_t& object, const std::string& name) {
+    size_t place = 0;
     if (object.size() < kFewKeys) {
       for (const auto& [key, value] : object) {
-        if (key == name) return true;
+        if (key == name) break;
+        ++place;
       }
-      return false;
+      return place;
     }
-    if (level.seen.empty()) {
-      for (const auto& [key, value] : object) level.seen.insert(key);
+    if (level.places.empty()) {
+      for (const auto& [key, value] : object) level.places.emplace(key, place++);
     }
-    return !level.seen.insert(name).second;
+    return level.places.emplace(name, object.size()).first->second;
   }
 
   bool Refuse(std::string why) {
@@ -109,8 +113,12 @@ class LimitedReader {
     // The underlying vector's emplace_back: the map's own insertion would search for the key again.
     auto& object =
         static_cast<Json::object_t::Container&>(*level.value->get_ptr<Json::object_t*>());
-    object.emplace_back(std::move(level.key), std::move(value));
-    return &object.back().second;
+    if (level.place < object.size()) {
+      object[level.place].second = std::move(value);
+    } else {
+      object.emplace_back(std::move(level.key), std::move(value));
+    }
+    return &object[level.place].second;
   }
 
   bool Open(Json container) {
@@ -119,7 +127,7 @@ class LimitedReader {
     }
     Json* added = Add(std::move(container));
     if (added == nullptr) return false;
-    open_.push_back({added, {}, {}});
+    open_.push_back({added, {}, 0, {}});
     return true;
   }
 

@@ -2,7 +2,8 @@
 
 // Reads a client's JSON with limits on nesting, number of values and keys per object. Refuses
 // malformed text, bad UTF-8, lone surrogates, NaN and infinities, numbers beyond a double, a
-// repeated key in one object, and anything after the value. Pure functions; any thread.
+// repeated key in one object (unless it is asked for), and anything after the value. Pure
+// functions; any thread.
 // JsonDocument owns a value, so that structs with JSON inside need not include the JSON library.
 
 #include <memory>
@@ -19,6 +20,9 @@ struct JsonLimits {
   int max_depth = 100;
   size_t max_values = 4'000'000;     // 16 bytes each; a list of prompts as token ids is the largest
   size_t max_object_keys = 100'000;  // look-ups are linear
+  // A key that comes again in one object has the last value, at the place of the first, as Python
+  // reads it. False: it is refused.
+  bool takes_repeated_keys = false;
 };
 
 class JsonDocument {

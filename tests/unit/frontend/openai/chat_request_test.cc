@@ -41,6 +41,11 @@ TEST_CASE("arguments of earlier calls are objects, whatever a model has written"
   };
   CHECK(arguments("{\"a\": 1}") == Json({{"a", 1}}));
   CHECK(arguments({{"a", 1}}) == Json({{"a", 1}}));
+  // The last of a repeated key, at the place of the first, as Python's json.loads().
+  CHECK(arguments(R"({"a": {"x": 1, "x": 2}, "b": 2, "a": {"y": [1], "y": 3}, "a": {"z": 4}})") ==
+        Json::parse(R"({"a": {"z": 4}, "b": 2})"));
+  CHECK(arguments(R"({"a": [{"x": 1, "x": [2, {}]}], "b": 2})") ==
+        Json::parse(R"({"a": [{"x": [2, {}]}], "b": 2})"));
   for (const Json& given : {Json("{\"a\": "), Json("[1]"), Json("null"), Json(""), Json()}) {
     CHECK(arguments(given) == Json::object());
   }

@@ -35,6 +35,22 @@ TEST_CASE("ParseJson refuses a repeated key among few and many") {
   CHECK(ParseJson(R"([{"a": 1}, {"a": {"a": 1}}])").ok());
 }
 
+TEST_CASE("ParseJson takes the last of a repeated key where it is asked to, as Python") {
+  const JsonLimits limits = {.takes_repeated_keys = true};
+  const auto read = [&limits](const std::string& text) {
+    const auto value = ParseJson(text, limits);
+    return value.ok() ? DumpJson(**value) : value.status().message();
+  };
+  CHECK(read(R"({"a": 1, "b": 2, "a": [3, {"c": 4, "c": 5}]})") == R"({"a":[3,{"c":5}],"b":2})");
+  CHECK(read(R"({"a": {"x": 1}, "a": {"y": 2, "y": {}}, "a": {"z": 3}})") == R"({"a":{"z":3}})");
+  std::string many = "{", sum = "{";
+  for (int i = 0; i < 5000; ++i)
+    many += "\"k" + std::to_string(i % 2500) + "\":" + std::to_string(i) + ",";
+  for (int i = 0; i < 2500; ++i)
+    sum += "\"k" + std::to_string(i) + "\":" + std::to_string(2500 + i) + ",";
+  CHECK(read(many + "\"z\":1}") == sum + "\"z\":1}");
+}
+
 TEST_CASE("ParseJson keeps its limits") {
   JsonLimits limits;
   limits.max_depth = 4;
