@@ -339,7 +339,6 @@ class ChatCall final : public GenerationCall {
     if (request.logprobs) {
       shape_.top_logprobs = request.logprob_token_ids.empty() ? request.top_logprobs : -1;
     }
-    shape_.show_prompt_logprobs = request.prompt_logprobs && !request.use_beam_search;
     shape_.return_prompt_text = request.return_prompt_text;
     shape_.role = input_processor_.config().response_role;
     for (const ChatRequest& each : requests_) {
@@ -348,6 +347,7 @@ class ChatCall final : public GenerationCall {
     ASSIGN_OR_RETURN(ProcessedRequest processed,
                      shape_.is_batch ? input_processor_.ProcessBatch(std::move(requests_), context)
                                      : input_processor_.Process(std::move(requests_[0]), context));
+    shape_.show_prompt_logprobs = processed.has_prompt_logprobs();
     shape_.parsed = processed.message != nullptr;
     shape_.forces_calls = shape_.parsed && processed.message->forces_calls();
     return processed;

@@ -221,12 +221,12 @@ class CompletionCall final : public GenerationCall {
     shape_.return_token_ids = request_.return_token_ids;
     shape_.logprobs = request_.logprobs;
     if (!request_.logprob_token_ids.empty()) shape_.logprobs = -1;
-    const bool echoes_logprobs = request_.echo && request_.logprobs;
-    shape_.show_prompt_logprobs =
-        !request_.use_beam_search && (request_.prompt_logprobs || echoes_logprobs);
     shape_.echo = request_.echo;
     shape_.echo_only = request_.echo && request_.max_tokens == 0;
-    return input_processor_.Process(std::move(request_), context);
+    ASSIGN_OR_RETURN(ProcessedRequest processed,
+                     input_processor_.Process(std::move(request_), context));
+    shape_.show_prompt_logprobs = processed.has_prompt_logprobs();
+    return processed;
   }
 
   std::unique_ptr<ResponseWriter> MakeWriter(WriterInput input) const override {

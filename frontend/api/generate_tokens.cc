@@ -207,7 +207,6 @@ class TokensCall final : public GenerationCall {
     shape_.mode = request_.output_mode;
     shape_.logprobs = request_.logprobs;
     if (!request_.logprob_token_ids.empty()) shape_.logprobs = -1;
-    shape_.show_prompt_logprobs = request_.prompt_logprobs && !request_.use_beam_search;
     shape_.return_token_ids = request_.return_token_ids;
     if (request_.trace_decode_token_ids) RETURN_IF_ERROR(TakeGivenOutputs(context));
     std::optional<ChatRequest> chat;
@@ -217,6 +216,7 @@ class TokensCall final : public GenerationCall {
     auto processed = input_processor_.Process(static_cast<CompletionRequest&&>(request_), context);
     constexpr FieldName kNames[] = {{"prompt", "token_ids"}};
     if (!processed.ok()) return InWordsOfBody(kNames, processed.status());
+    shape_.show_prompt_logprobs = processed->has_prompt_logprobs();
     if (chat) RETURN_IF_ERROR(SetMessage(*chat, &*processed));
     return processed;
   }

@@ -82,6 +82,10 @@ StatusOr<ProcessedRequest> InputProcessor::Process(ChatRequest request,
   }
   const std::optional<int64_t> logprobs =
       request.logprobs ? std::optional(request.top_logprobs) : std::nullopt;
+  // As in vLLM an echoed chat has the logprobs of its prompt, in a response that can show them.
+  if (request.echo && !request.prompt_logprobs && !request.stream && !request.use_beam_search) {
+    request.prompt_logprobs = request.top_logprobs;
+  }
   ChatFacts chat;
   chat.template_kwargs = &request.chat_template_kwargs;
   ASSIGN_OR_RETURN(chat.constraint,

@@ -54,6 +54,10 @@ struct ProcessedRequest {
   std::optional<BeamOptions> beams;
   std::string_view warning;  // a part of the request has no effect; static text, mostly empty
   size_t num_choices() const { return requests.size() * static_cast<size_t>(beams ? n : 1); }
+  // Whether the response shows logprobs of the prompt: the steps of a beam search ask for none.
+  bool has_prompt_logprobs() const {
+    return requests.front().sampling_params.prompt_logprobs.has_value();
+  }
   std::string tool_tag;                        // of a chat (ChatConstraint)
   int64_t num_prompt_tokens = 0;               // of all prompts, each once
   std::optional<int64_t> num_image_tokens;     // of these, where there are images
