@@ -1,8 +1,9 @@
 // gpt-oss' harmony: messages with a header,
 //   <|start|>assistant<|channel|>commentary to=functions.N <|constrain|>json<|message|>A<|call|>
 // The first header begins at its channel, because the prompt ends with <|start|>assistant; the
-// recipient may stand before the channel too. A message to functions.N is a call; one on the
-// channel analysis or to another recipient is reasoning, all others are content.
+// recipient may stand before the channel too. Each message to functions.N is a call, and so is one
+// to N, as models write at times; one on the channel analysis or to a tool that would run in the
+// server is reasoning, all others are content.
 
 #include "common/strings.h"
 #include "frontend/parsers/parse_steps.h"
@@ -33,11 +34,22 @@ Header ParseHeader(std::string_view text) {
   return header;
 }
 
-Parse<> CopyMessage(ToolParserInput in, Header header) {
+// The function that a message goes to; empty: it is no call.
+std::string_view FunctionOf(std::string_view recipient) {
   constexpr std::string_view kFunctions = "functions.";
+  if (recipient.starts_with(kFunctions)) return recipient.substr(kFunctions.size());
+  const std::string_view first = recipient.substr(0, recipient.find('.'));
+  for (const std::string_view other : {"assistant", "browser", "container", "python"}) {
+    if (first == other) return {};
+  }
+  return recipient;
+}
+
+Parse<> CopyMessage(ToolParserInput in, Header header) {
   const Markers ends = {"<|end|>", "<|call|>", "<|return|>"};
-  if (header.recipient.rfind(kFunctions, 0) == 0) {
-    in.sink.BeginCall(header.recipient.substr(kFunctions.size()));
+  const std::string_view function = FunctionOf(header.recipient);
+  if (!function.empty()) {
+    in.sink.BeginCall(function);
     co_await CopyUntil(in.text, ends, [&in](std::string_view part) { in.sink.AddArguments(part); });
     co_return;
   }

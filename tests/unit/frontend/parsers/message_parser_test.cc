@@ -31,6 +31,41 @@ TEST_CASE("gpt-oss' analysis is reasoning while it lasts") {
   CHECK(content == "Three");
 }
 
+TEST_CASE("gpt-oss: each message to a function is a call, however the text is cut") {
+  const ToolParserRow* const row = FindToolParser("openai");
+  const std::string start = "<|start|>assistant";
+  const auto message = [](const std::string& to, const std::string& text) {
+    return "<|channel|>commentary" + to + " <|constrain|>json<|message|>" + text + "<|call|>";
+  };
+  const std::string text =
+      "<|channel|>analysis<|message|>hm<|end|>" + start + message(" to=functions.a", "{\"x\": 1}") +
+      start + message(" to=functions.a", "{}") + start + message(" to=b.c", "[") + start +
+      " to=functions.d<|channel|>commentary json<|message|>{}<|end|>" + start +
+      message(" to=python", "print") + start + "<|channel|>final<|message|>done<|return|>";
+  for (size_t cut = 0; cut <= text.size(); ++cut) {
+    MessageFormat format;
+    format.is_harmony = true;
+    format.tool_parser = row;
+    MessageParser parser(format);
+    std::string sum;
+    std::vector<ToolCallDelta> calls;
+    const auto add = [&](const ParsedDelta& delta) {
+      sum += delta.reasoning + delta.content;
+      for (const ToolCallDelta& call : delta.tool_calls) {
+        if (call.index == static_cast<int>(calls.size()))
+          calls.push_back(call);
+        else
+          calls.back().arguments += call.arguments;
+      }
+    };
+    add(parser.Feed(std::string_view(text).substr(0, cut)));
+    add(parser.Feed(std::string_view(text).substr(cut)));
+    add(parser.End());
+    for (const ToolCallDelta& call : calls) sum += "|" + call.name + "(" + call.arguments + ")";
+    REQUIRE(sum == "hmprintdone|a({\"x\": 1})|a({})|b.c([)|d({})");
+  }
+}
+
 TEST_CASE("a text decides by its first marker whether it begins with reasoning") {
   const auto parse = [](const char* format_name, std::string_view text) {
     MessageFormat format;
