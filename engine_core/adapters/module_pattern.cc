@@ -1,13 +1,10 @@
 #include "engine_core/adapters/module_pattern.h"
 
 #include <algorithm>
-#include <array>
 #include <optional>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
 #include "common/check.h"
+#include "common/pcre2_error.h"
 #include "common/shorten.h"
 
 namespace tandem {
@@ -18,12 +15,6 @@ constexpr size_t kMaxExpressionBytes = 4096;
 constexpr uint32_t kMaxSteps = 10'000;
 constexpr uint32_t kMaxHeapKiB = 1024;
 constexpr char kAny = '\n';
-
-std::string ErrorText(int error) {
-  std::array<PCRE2_UCHAR, 256> buffer = {};
-  pcre2_get_error_message(error, buffer.data(), buffer.size());
-  return reinterpret_cast<const char*>(buffer.data());
-}
 
 std::string Shown(const std::string& key) { return "\"" + Shorten(key) + "\""; }
 
@@ -78,7 +69,7 @@ StatusOr<ModulePattern> ModulePattern::Parse(const std::string& key) {
       pcre2_compile(reinterpret_cast<PCRE2_SPTR>(whole.data()), whole.size(),
                     PCRE2_ANCHORED | PCRE2_UTF | PCRE2_UCP, &error, &offset, nullptr);
   if (expression->code == nullptr) {
-    return InvalidArgumentError("regular expression " + Shown(key) + ": " + ErrorText(error));
+    return InvalidArgumentError("regular expression " + Shown(key) + ": " + Pcre2ErrorText(error));
   }
   pattern.expression_ = std::move(expression);
   return pattern;
@@ -106,7 +97,7 @@ StatusOr<bool> ModulePattern::Matches(std::string_view module) const {
   if (result >= 0) return true;
   if (result == PCRE2_ERROR_NOMATCH) return false;
   return ResourceExhaustedError("regular expression " + Shown(expression_->key) + " for module " +
-                                std::string(module) + ": " + ErrorText(result));
+                                std::string(module) + ": " + Pcre2ErrorText(result));
 }
 
 }  // namespace tandem

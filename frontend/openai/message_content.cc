@@ -137,6 +137,12 @@ void ShowImages(size_t num_images, std::string_view image_text, std::string* tex
 
 }  // namespace
 
+std::string JoinTexts(std::span<const std::string_view> texts) {
+  std::string all;
+  for (size_t i = 0; i < texts.size(); ++i) all.append(i == 0 ? "" : "\n").append(texts[i]);
+  return all;
+}
+
 bool IsBillingHeader(std::string_view text) {
   return text.starts_with("x-anthropic-billing-header");
 }
@@ -212,22 +218,24 @@ void SetContentForm(bool as_parts, std::string_view image_text, Json* message) {
     *content = Json::array({{{"type", "text"}, {"text", std::move(*content)}}});
   } else if (content->is_array()) {
     Json parts = Json::array();
-    std::string text;
-    bool is_first = true;
+    std::vector<std::string_view> texts;
     for (const Json& part : *content) {
       if (IsImagePart(part)) parts.push_back(part);
       const std::string* part_text = TextOf(part);
       if (part_text == nullptr) continue;
       const std::string_view shown = is_system ? WithoutBillingLine(*part_text) : *part_text;
       if (shown.empty() && !part_text->empty()) continue;
-      if (!is_first) text += '\n';
-      is_first = false;
-      text += shown;
+      texts.push_back(shown);
       parts.push_back(IsReference(part) ? Json({{"type", kReferenceType}, {"name", shown}})
                                         : WithOtherKeys({{"type", "text"}, {"text", shown}}, part));
     }
-    if (!as_parts) ShowImages(num_images, image_text, &text);
-    *content = as_parts ? std::move(parts) : Json(std::move(text));
+    if (as_parts) {
+      *content = std::move(parts);
+    } else {
+      std::string text = JoinTexts(texts);
+      ShowImages(num_images, image_text, &text);
+      *content = std::move(text);
+    }
   }
 }
 

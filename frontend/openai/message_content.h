@@ -3,6 +3,7 @@
 // The contents of chat messages: a text, or a list of parts, which are texts, images and
 // embeddings. Pure functions; any thread.
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -12,6 +13,9 @@
 #include "frontend/openai/json.h"
 
 namespace tandem {
+
+// The texts of a content's parts as one text, each on its own line.
+std::string JoinTexts(std::span<const std::string_view> texts);
 
 // where: "message 3 content part ", for the error.
 Status CheckContentPart(const std::string& where, const Json& part);

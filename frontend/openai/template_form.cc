@@ -2,8 +2,11 @@
 
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
+#include "frontend/openai/message_content.h"
 #include "frontend/openai/parse.h"
 
 namespace tandem {
@@ -18,16 +21,12 @@ bool IsSystem(const Json& message) { return message["role"] == "system"; }
 
 std::string TextOf(const Json& content) {
   if (content.is_string()) return content.get<std::string>();
-  std::string text;
-  bool is_first = true;
+  std::vector<std::string_view> texts;
   for (const Json& part : content) {
-    const Json* part_text = Find(part, "text");
-    if (part_text == nullptr) continue;
-    if (!is_first) text += '\n';
-    is_first = false;
-    text += part_text->get_ref<const std::string&>();
+    const Json* text = Find(part, "text");
+    if (text != nullptr) texts.push_back(text->get_ref<const std::string&>());
   }
-  return text;
+  return JoinTexts(texts);
 }
 
 // One message of the system at the front, unless that is how it is.

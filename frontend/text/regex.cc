@@ -2,9 +2,7 @@
 
 #include <array>
 
-#define PCRE2_CODE_UNIT_WIDTH 8
-#include <pcre2.h>
-
+#include "common/pcre2_error.h"
 #include "frontend/text/json_fields.h"
 
 namespace tandem {
@@ -91,12 +89,6 @@ StatusOr<std::string> Translate(std::string_view pattern) {
   return out;
 }
 
-std::string ErrorText(int error) {
-  std::array<PCRE2_UCHAR, 256> buffer = {};
-  pcre2_get_error_message(error, buffer.data(), buffer.size());
-  return reinterpret_cast<const char*>(buffer.data());
-}
-
 }  // namespace
 
 struct Regex::Code {
@@ -129,7 +121,7 @@ StatusOr<Regex> Regex::Compile(std::string_view pattern) {
                              PCRE2_UTF | PCRE2_UCP, &error, &error_offset, nullptr);
   if (code->code == nullptr) {
     return InvalidArgumentError("regular expression \"" + std::string(pattern) +
-                                "\": " + ErrorText(error));
+                                "\": " + Pcre2ErrorText(error));
   }
   // A hardened process may not map executable memory; then the interpreter does it.
   code->jit = pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE) == 0;
@@ -165,7 +157,7 @@ Status RegexMatcher::FindAll(std::string_view text, std::vector<TextRange>* matc
     }
     if (count == PCRE2_ERROR_NOMATCH) break;
     if (count < 0) {
-      return ResourceExhaustedError("splitting the text into words: " + ErrorText(count));
+      return ResourceExhaustedError("splitting the text into words: " + Pcre2ErrorText(count));
     }
     const TextRange match = {found[0], found[1]};
     if (match.end > match.begin || match.begin != last_end) matches->push_back(match);
