@@ -9,6 +9,8 @@
 #include "frontend/api/tokenize.h"
 #include "frontend/chat/named_templates.h"
 #include "frontend/media_flags.h"
+#include "frontend/openai/json.h"
+#include "frontend/parsers/response_template.h"
 #include "frontend/parsers/tool_parser.h"
 #include "frontend/processing/model_defaults.h"
 #include "frontend/text/tokenizer.h"
@@ -43,6 +45,22 @@ StatusOr<std::optional<ChatTemplate>> CompileTemplate(const FrontendConfig& conf
   if (compiled.ok()) return std::optional<ChatTemplate>(std::move(compiled).value());
   return compiled.status().WithContext(config.chat_template.empty() ? "the model's chat template"
                                                                     : "--chat-template");
+}
+
+// The checkpoint's own description of its format; null: it has none.
+StatusOr<std::shared_ptr<const ResponseTemplate>> LoadResponseTemplate(
+    const FrontendConfig& config) {
+  const std::string path = config.tokenizer + "/tokenizer_config.json";
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) return std::shared_ptr<const ResponseTemplate>();
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxFileBytes));
+  const auto json = ParseJson(text);
+  if (!json.ok()) return json.status().WithContext(path);
+  const bool has_one = (*json)->is_object() && (*json)->contains("response_template");
+  if (!has_one) return std::shared_ptr<const ResponseTemplate>();
+  auto parsed = ResponseTemplate::Parse((**json)["response_template"]);
+  if (!parsed.ok()) return parsed.status().WithContext(path);
+  return std::make_shared<const ResponseTemplate>(std::move(*parsed));
 }
 
 // Which parsers run, and whether the flags or the model chose them.
@@ -90,9 +108,11 @@ StatusOr<std::unique_ptr<InputProcessor>> MakeInputProcessor(const FrontendConfi
   if (!chat_template && !input.pooling)
     LOG_WARNING << "the model has no chat template: chat requests get 400";
   const std::string source = sources.with_tools + sources.chat;
-  ASSIGN_OR_RETURN(input.parsers,
-                   ChooseParsers(config.tool_call_parser, config.reasoning_parser, source,
-                                 config.input.parsers, input.defaults.model_type));
+  if (NamesResponseTemplate(config.tool_call_parser, config.reasoning_parser)) {
+    ASSIGN_OR_RETURN(input.parsers.response_template, LoadResponseTemplate(config));
+  }
+  ASSIGN_OR_RETURN(input.parsers, ChooseParsers(config.tool_call_parser, config.reasoning_parser,
+                                                source, input.parsers, input.defaults.model_type));
   LogParsers(config, input.parsers, source);
   return std::make_unique<InputProcessor>(std::move(input), std::move(tokenizer),
                                           std::move(chat_template), std::move(tool_template));

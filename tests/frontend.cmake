@@ -107,7 +107,7 @@ tandem_test(golden_parsers LABEL golden SRCS golden/parsers_test.cc golden/tool_
   DEPS frontend/parsers tests/support/files tests/support/gzip)
 tandem_test(unit_parsers LABEL unit SRCS
   unit/frontend/parsers/message_parser_test.cc unit/frontend/parsers/text_source_test.cc unit/frontend/parsers/tool_grammar_test.cc
-  unit/frontend/parsers/tool_formats_test.cc unit/frontend/parsers/whole_formats_test.cc unit/frontend/parsers/tool_set_test.cc
+  unit/frontend/parsers/response_template_test.cc unit/frontend/parsers/tool_formats_test.cc unit/frontend/parsers/whole_formats_test.cc unit/frontend/parsers/tool_set_test.cc
   DEPS frontend/parsers nlohmann_json::nlohmann_json)
 tandem_test(property_parsers LABEL property SRCS property/parsers_test.cc
   DEPS frontend/parsers tests/support)

@@ -22,6 +22,7 @@ Parse<> PassOn(TextSource& text, TextSource& to) {
 // The parser of a format whose messages have reasoning, content and calls; null: it is none.
 ToolParserFunction WholeParser(const MessageFormat& format) {
   if (format.is_harmony) return &ParseHarmony;
+  if (format.response_template != nullptr) return &ParseResponseTemplate;
   return format.reasoning == nullptr ? nullptr : format.reasoning->parse_whole;
 }
 
@@ -61,11 +62,16 @@ Parse<> MessageParser::StartContent() {
   const ToolSet& tools = format_.tools != nullptr ? *format_.tools : NoTools();
   const bool forced = format_.choice == Choice::kRequired || format_.choice == Choice::kNamed;
   const ToolParserFunction whole = WholeParser(format_);
-  const ToolParserInput input = {.text = content_,
-                                 .tools = tools,
-                                 .sink = sink_,
-                                 .must_call = forced,
-                                 .in_reasoning = &in_reasoning_};
+  const ToolParserInput input = {
+      .text = content_,
+      .tools = tools,
+      .sink = sink_,
+      .must_call = forced,
+      .in_reasoning = &in_reasoning_,
+      .response_template = format_.response_template.get(),
+      .prefix = format_.prompt_part,
+      .reads_reasoning = format_.reasoning != nullptr,
+      .reads_calls = format_.tool_parser != nullptr && format_.choice != Choice::kNone};
   if (whole != nullptr && !ForcesJson(format_)) {
     in_reasoning_ = BeginsInReasoning(format_);
     return whole(input);

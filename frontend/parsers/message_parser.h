@@ -4,6 +4,7 @@
 // it gives for a text does not depend on how the text is cut into pieces.
 // Thread: any one at a time. Owns its state; borrows the rows and the tools.
 
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -25,6 +26,9 @@ struct MessageFormat {
   std::string named_tool;      // kNamed
   bool parallel_calls = true;  // false: calls after the first are dropped
   bool is_harmony = false;     // one parser for reasoning, content and calls
+  // The checkpoint's own description of such a format, and what the prompt has of the message.
+  std::shared_ptr<const ResponseTemplate> response_template;  // null: the format has a name
+  std::string prompt_part;
 };
 
 class MessageParser {

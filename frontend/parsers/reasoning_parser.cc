@@ -106,6 +106,12 @@ constexpr ReasoningFormat kFormats[] = {
      .drops_last_blanks = true,
      .drops_next_blanks = true,
      .switches = kEnableThinking},
+    {.name = "hf",
+     .aliases = "beam",
+     .begin = "",
+     .end = "",
+     .switches = kEnableThinking,
+     .parse_whole = &ParseResponseTemplate},
     {.name = "holo2", .aliases = "", .begin = kThink, .end = kThinkEnd, .switches = kBothSwitches},
     {.name = "hunyuan_a13b",
      .aliases = "",
@@ -393,7 +399,7 @@ Parse<> ParseReasoning(TextSource& text, const ReasoningFormat& format, Reasonin
     co_await format.parse(text, sink, in_reasoning, add_content);
     co_return;
   }
-  if (start == ReasoningStart::kOff) {
+  if (start == ReasoningStart::kOff || format.end.empty()) {
     co_await CopyRest(text, add_content);
     co_return;
   }

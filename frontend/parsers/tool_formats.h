@@ -63,5 +63,7 @@ Parse<> ParseInkling(ToolParserInput in);
 Parse<> ParseKimiK3(ToolParserInput in);
 Parse<> ParseMuse(ToolParserInput in);
 Parse<> ParseMuseGlimmer(ToolParserInput in);
+// response_template_parser.cc
+Parse<> ParseResponseTemplate(ToolParserInput in);
 
 }  // namespace tandem

@@ -16,6 +16,8 @@
 
 namespace tandem {
 
+class ResponseTemplate;
+
 // What a parser reads and writes; borrowed for as long as it runs.
 struct ToolParserInput {
   TextSource& text;
@@ -25,6 +27,12 @@ struct ToolParserInput {
   // Of a format that has the reasoning too: at first whether the text begins with it; kept at
   // whether the next byte is reasoning.
   bool* in_reasoning = nullptr;
+  // Of the format that a checkpoint describes itself: its description, what the prompt has of the
+  // message, and whether thinking and calls are more than content.
+  const ResponseTemplate* response_template = nullptr;
+  std::string_view prefix = {};
+  bool reads_reasoning = false;
+  bool reads_calls = false;
 };
 
 using ToolParserFunction = Parse<> (*)(ToolParserInput input);

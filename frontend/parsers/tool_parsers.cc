@@ -35,6 +35,7 @@ constexpr ToolParserRow kRows[] = {
     {"granite-20b-fc", "", &ParseGranite20bFc, kJson},
     {"granite4", "", &ParseGranite4, kJson, kNoTags, kRandom, true},
     {"hermes", "qwen3_json", &ParseHermes, kNative, &kHermesTags, kRandom, true},
+    {"hf", "beam", &ParseResponseTemplate, kJson, kNoTags, kRandom, true},
     {"hunyuan_a13b", "", &ParseHunyuan, kJson, kNoTags, CallIdForm::kCall},
     {"hy_v3", "hy_v4", &ParseHunyuanCalls, kJson, kNoTags, kRandom, true},
     {"inkling", "", &ParseInkling, kJson, kNoTags, kRandom, true, true},

@@ -120,8 +120,9 @@ StatusOr<ProcessedRequest> InputProcessor::ProcessBatch(std::vector<ChatRequest>
     own.external_id += "_" + std::to_string(i);
     ASSIGN_OR_RETURN(ProcessedRequest one, Process(std::move(conversation), own));
     // The choices of a request share their plan.
-    const bool same_start =
-        i == 0 || one.message == nullptr || one.message->format.start == all.message->format.start;
+    const bool same_start = i == 0 || one.message == nullptr ||
+                            (one.message->format.start == all.message->format.start &&
+                             one.message->format.prompt_part == all.message->format.prompt_part);
     if (!same_start) {
       return Refuse("messages",
                     "conversations of a batch must all end alike: some continue a "

@@ -18,7 +18,10 @@ struct ParserConfig {
   const ToolParserRow* tool_parser = nullptr;                 // null: none
   const ReasoningFormat* reasoning = nullptr;                 // null: reasoning is content
   std::shared_ptr<const ReasoningFormat> suffixed_reasoning;  // owns `reasoning`, where it has one
-  bool is_harmony = false;                                    // the reasoning parser is gpt-oss'
+  // The checkpoint's own description of its format, where the parsers are those that read it.
+  std::shared_ptr<const ResponseTemplate> response_template;
+  std::shared_ptr<const ToolParserRow> described_calls;  // owns `tool_parser`: it has a grammar
+  bool is_harmony = false;                               // the reasoning parser is gpt-oss'
   bool reasoning_is_special = false;  // its markers are special tokens, which the text must have
   // The template has the markers, if only to drop them: the model may not think at all.
   bool reasoning_is_guessed = false;
@@ -31,9 +34,14 @@ struct ParserConfig {
   std::string reasoning_end;
 };
 
+// Whether one of these values of the flags names the parser of formats that checkpoints describe
+// themselves, which needs a response_template.
+bool NamesResponseTemplate(std::string_view tool_parser, std::string_view reasoning_parser);
+
 // The values of --tool-call-parser and --reasoning-parser: a name, "none", or "" for a choice by
 // the chat template's markers, then by the model_type of config.json. An unknown name is
-// INVALID_ARGUMENT and lists the known ones. rest: what is not chosen here.
+// INVALID_ARGUMENT and lists the known ones, and so is one that needs a response_template where
+// there is none. rest: what is not chosen here.
 StatusOr<ParserConfig> ChooseParsers(std::string_view tool_parser,
                                      std::string_view reasoning_parser,
                                      std::string_view chat_template, ParserConfig rest = {},

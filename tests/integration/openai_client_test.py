@@ -1,13 +1,17 @@
 #!/usr/bin/env python3
 """The official OpenAI client: /v1/responses streamed and whole, its accumulators and its tool runner, chat's stream
 helper. The engine's replies are scripted."""
+import json
 import pathlib
+import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 import pair
-from scripted import ANSWER, Frontend, Scripted, call
+from scripted import ANSWER, MODEL, Frontend, Scripted, call
 
 import openai
 from openai.lib.responses_tool_runner import RegisteredFunction, ResponsesToolRunner
@@ -311,6 +315,67 @@ class ChatHelpers(unittest.TestCase):
         completion = self.client.chat.completions.parse(
             model="m", messages=[{"role": "user", "content": "x"}], tools=[strict])
         self.assertEqual(completion.choices[0].message.tool_calls[0].function.parsed_arguments, {"city": "Oslo"})
+
+
+class DescribedFormat(unittest.TestCase):
+    """A checkpoint that describes its format in tokenizer_config.json."""
+    FLAGS = ("--tool-call-parser", "hf", "--reasoning-parser", "hf")
+    TEMPLATE = {"start_anchor": "<|im_start|>assistant\n", "fields": {
+        "thinking": {"open": "[think]", "close": "[/think]"},
+        "tool_calls": {"open_pattern": r"\[call (?P<name>\w+)\]", "close": "[/call]", "repeats": True, "content": "kv-lines",
+                       "transform": {"type": "function", "function": {"name": "{name}", "arguments": "{content}"}}},
+        "content": {}}}
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="tandem-test-")
+        model = pathlib.Path(cls.folder.name) / "model"
+        shutil.copytree(MODEL, model)
+        path = model / "tokenizer_config.json"
+        path.write_text(json.dumps({**json.loads(path.read_text()), "response_template": cls.TEMPLATE}))
+        cls.server = Scripted(parsers=cls.FLAGS, model=model)
+        cls.client = cls.server.client()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.server.__exit__(False)
+        cls.folder.cleanup()
+
+    def ask(self, **fields):
+        return self.client.chat.completions.create(model="m", messages=[{"role": "user", "content": "x"}], **fields)
+
+    def test_thinking_content_and_calls(self):
+        text = "[think]Look.[/think]One moment. [call get_weather]\ncity: Oslo\n[/call][call now][/call]"
+        self.server.reply(text, text)
+        whole = self.ask(tools=[CHAT_WEATHER])
+        message = whole.choices[0].message
+        self.assertEqual((message.reasoning, message.content.strip()), ("Look.", "One moment."))
+        self.assertEqual([(each.function.name, json.loads(each.function.arguments)) for each in message.tool_calls],
+                         [("get_weather", {"city": "Oslo"}), ("now", {})])
+        self.assertEqual(whole.choices[0].finish_reason, "tool_calls")
+        self.assertGreater(whole.usage.completion_tokens_details.reasoning_tokens, 0)
+        deltas = [chunk.choices[0].delta for chunk in self.ask(tools=[CHAT_WEATHER], stream=True)]
+        self.assertEqual("".join(getattr(delta, "reasoning", None) or "" for delta in deltas), "Look.")
+        self.assertEqual("".join(delta.content or "" for delta in deltas), message.content)
+        calls = [each.function for delta in deltas for each in delta.tool_calls or ()]
+        self.assertEqual([(each.name, json.loads(each.arguments)) for each in calls],
+                         [("get_weather", {"city": "Oslo"}), ("now", {})])
+
+    def test_without_tools_a_call_is_text(self):
+        self.server.reply("[call now][/call]")
+        self.assertEqual(self.ask().choices[0].message.content, "[call now][/call]")
+
+    def test_nothing_makes_sure_of_a_call(self):
+        for fields in ({"tool_choice": "required"}, {"parallel_tool_calls": False}):
+            with self.assertRaises(openai.BadRequestError) as refused:
+                self.ask(tools=[CHAT_WEATHER], **fields)
+            self.assertIn("cannot guarantee", str(refused.exception))
+
+    def test_a_checkpoint_without_one_is_refused_at_start(self):
+        done = subprocess.run([pair.bin_dir() / "tandem-frontend", MODEL, *self.FLAGS], capture_output=True, text=True,
+                              timeout=pair.LIMIT)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("needs a response_template in the model's tokenizer_config.json", done.stdout + done.stderr)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ import sys
 
 TESTS = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(TESTS / "integration"))
-from api_test import Frontend
+from api_test import MODEL, Frontend  # noqa: F401
 
 ANSWER = "</think>"  # a text begins with reasoning until this
 PARSERS = ("--tool-call-parser", "hermes", "--enable-auto-tool-choice", "--reasoning-parser", "qwen3")
@@ -14,8 +14,8 @@ PARSERS = ("--tool-call-parser", "hermes", "--enable-auto-tool-choice", "--reaso
 class Scripted(Frontend):
     """Each request's output is the next text of `reply`, else made up."""
 
-    def __init__(self, *flags):
-        super().__init__(*PARSERS, *flags)
+    def __init__(self, *flags, parsers=PARSERS, **more):
+        super().__init__(*parsers, *flags, **more)
 
     def start_engine(self, *flags):
         self.replies = pathlib.Path(self.folder.name) / "replies"

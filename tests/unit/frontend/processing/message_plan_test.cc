@@ -1,7 +1,11 @@
 #include "frontend/processing/message_plan.h"
 
-#include <catch2/catch.hpp>
+#include <memory>
 #include <nlohmann/json.hpp>
+
+#include "frontend/parsers/response_template.h"
+
+#include <catch2/catch.hpp>
 
 namespace tandem {
 namespace {
@@ -119,6 +123,113 @@ TEST_CASE("markers of reasoning have the suffix that the chat template shows") {
   content += parser.End().content;
   CHECK(reasoning == "hm</think>");
   CHECK(content == "yes");
+}
+
+TEST_CASE("the parsers of a checkpoint's own description go together") {
+  const Json fields = {{"thinking", {{"open", "<t>"}, {"close", {"</t>", "</t>\n"}}}},
+                       {"tool_calls", {{"open", "<c>"}, {"content", "json"}}},
+                       {"content", Json::object()}};
+  ParserConfig own;
+  const auto describe = [&own](const Json& described) {
+    auto parsed = ResponseTemplate::Parse({{"start_anchor", "<a>"}, {"fields", described}});
+    REQUIRE(parsed.ok());
+    own.response_template = std::make_shared<const ResponseTemplate>(std::move(*parsed));
+  };
+  const auto choose = [&own](const char* tools, const char* reasoning) {
+    const auto config = ChooseParsers(tools, reasoning, "<tool_call><think>", own);
+    if (!config.ok()) return config.status().message();
+    return std::string(config->tool_parser ? config->tool_parser->name : "none") + " " +
+           std::string(config->reasoning ? config->reasoning->name : "none") +
+           (config->response_template ? " own" : "");
+  };
+  const auto has = [](const std::string& message, const char* part) {
+    INFO(message);
+    return message.find(part) != std::string::npos;
+  };
+  CHECK(has(choose("hf", ""), "needs a response_template in the model's tokenizer_config.json"));
+  CHECK(has(choose("", "beam"), "--reasoning-parser beam needs"));
+  describe(fields);
+  CHECK(choose("", "") == "hermes deepseek_r1");
+  CHECK(choose("hf", "hf") == "hf hf own");
+  CHECK(choose("beam", "") == "hf hf own");
+  CHECK(choose("", "hf") == "hf hf own");
+  CHECK(choose("hf", "none") == "hf none own");
+  CHECK(choose("none", "hf") == "none hf own");
+  CHECK(has(choose("hf", "qwen3"), "--reasoning-parser must be hf, none or absent, not qwen3"));
+  CHECK(has(choose("hermes", "hf"), "--tool-call-parser must be hf, none or absent, not hermes"));
+  describe({{"content", Json::object()}});
+  CHECK(has(choose("hf", ""), "needs tool_calls"));
+  CHECK(has(choose("", "hf"), "needs thinking"));
+  describe(fields);
+  const auto config = ChooseParsers("hf", "hf", "", own);
+  CHECK(config->reasoning->begin == "<t>");
+  CHECK(config->reasoning->end == "</t>");
+
+  const auto plan = [&](const Json& extra, const char* prompt = "") {
+    Json body = Json::parse(kTool);
+    body.update(extra);
+    return PlanMessage(*config, RequestWith(body.dump().c_str()), prompt, JsonDocument());
+  };
+  const auto planned = plan(Json::object(), "<a>x<t></t><a><t>");
+  REQUIRE(planned.ok());
+  CHECK((*planned)->format.prompt_part == "<t>");
+  CHECK((*planned)->format.start == ReasoningStart::kReasoning);
+  CHECK((*planned)->shows_special_tokens);
+  CHECK(plan({{"tool_choice", "none"}}).ok());
+  // Without a grammar of the format nothing can be made sure of.
+  CHECK(plan({{"tool_choice", "required"}}).status().param() == "tool_choice");
+  const Json named = {{"type", "function"}, {"function", {{"name", "f"}}}};
+  CHECK(plan({{"tool_choice", named}}).status().param() == "tool_choice");
+  CHECK(plan({{"parallel_tool_calls", false}}).status().param() == "parallel_tool_calls");
+  const Json strict = {{"type", "function"}, {"function", {{"name", "f"}, {"strict", true}}}};
+  CHECK(plan({{"tools", Json::array({strict})}}).status().param() == "tools");
+}
+
+TEST_CASE("calls that a checkpoint's description spells out can be forced") {
+  const auto choose = [](Json calls, bool strict = true) {
+    calls["content"] = "json";
+    auto parsed =
+        ResponseTemplate::Parse({{"start_anchor", "<a>"}, {"fields", {{"tool_calls", calls}}}});
+    REQUIRE(parsed.ok());
+    ParserConfig own;
+    own.enforce_strict_tool_calling = strict;
+    own.response_template = std::make_shared<const ResponseTemplate>(std::move(*parsed));
+    auto config = ChooseParsers("hf", "", "", std::move(own));
+    REQUIRE(config.ok());
+    return *std::move(config);
+  };
+  const auto spelling = [](const ParserConfig& config) {
+    const ToolTags* const tags = config.tool_parser->tags;
+    if (tags == nullptr) return std::string("none");
+    std::string text(tags->trigger);
+    text.append(" ").append(tags->call.begin).append("N").append(tags->call.middle).append("A");
+    return text.append(tags->call.end);
+  };
+  const Json by_words = {{"open", {"<c>", "<c>\n"}},
+                         {"close", "</c>"},
+                         {"transform", {{"type", "function"}, {"function", "{content}"}}}};
+  CHECK(spelling(choose(by_words)) == R"(<c> <c>{"name": "N", "arguments": A}</c>)");
+  CHECK(spelling(choose(by_words, false)) == "none");
+  Json by_name = {{"open_pattern", R"x(<c>\n?<f\.(?P<name>[\w)(]+|\))>\s*\n+?)x"},
+                  {"close", {"</f></c>"}},
+                  {"transform", {{"function", {{"name", "{name}"}, {"arguments", "{content}"}}}}}};
+  const ParserConfig named = choose(by_name);
+  CHECK(spelling(named) == "<c><f. <c><f.N>\nA</f></c>");
+  CHECK(named.tool_parser->forced == ForcedCall::kNative);
+  for (const char* open : {R"x((?P<name>\w+)>)x", R"x(<(c|d)(?P<name>\w+)>)x",
+                           R"x(<(?P<name>\w+)>[ ])x", R"x(<(?P<name>\w+)>\d)x"}) {
+    by_name["open_pattern"] = open;
+    CHECK(spelling(choose(by_name)) == "none");
+  }
+  const auto plan = [&](const char* name, const Json& extra) {
+    Json body = {{"tools", Json::array({{{"type", "function"}, {"function", {{"name", name}}}}})}};
+    body.update(extra);
+    return PlanMessage(named, RequestWith(body.dump().c_str()), "", JsonDocument()).status();
+  };
+  CHECK(plan("f", {{"tool_choice", "required"}}).ok());
+  CHECK(plan("f", {{"parallel_tool_calls", false}}).ok());
+  CHECK(plan("f-g", Json::object()).ok());
+  CHECK(plan("f-g", {{"tool_choice", "required"}}).param() == "tools");
 }
 
 TEST_CASE("gpt-oss always reasons") {
