@@ -1,5 +1,8 @@
 #include "frontend/reloading.h"
 
+#include <sys/stat.h>
+
+#include <string>
 #include <utility>
 
 #include "common/log.h"
@@ -8,6 +11,25 @@
 #include "proto_msgpack/wire_endpoint.h"
 
 namespace tandem {
+namespace {
+
+// Opening a pipe that was read at the start waits for somebody who writes, and the shard with it.
+Status CheckCanBeReadAgain(const FrontendConfig& config) {
+  const std::pair<std::string, std::string> files[] = {{"--settings-file", config.settings_file},
+                                                       {"--api-key-file", config.api_key_file},
+                                                       {"--ssl-certfile", config.tls.certificate},
+                                                       {"--ssl-keyfile", config.tls.key},
+                                                       {"--ssl-ca-certs", config.tls.client_ca}};
+  for (const auto& [flag, path] : files) {
+    struct stat facts {};
+    if (::stat(path.c_str(), &facts) != 0) continue;  // the reading says why
+    if (S_ISREG(facts.st_mode) || S_ISDIR(facts.st_mode)) continue;
+    return FailedPreconditionError(flag + ": " + path + ": is no file, and is not read again");
+  }
+  return OkStatus();
+}
+
+}  // namespace
 
 StatusOr<std::shared_ptr<const TlsContext>> LoadTls(const FrontendConfig& config) {
   if (config.tls.certificate.empty()) return std::shared_ptr<const TlsContext>();
@@ -24,7 +46,8 @@ void SendLogLevel(const std::string& level, EngineClient* client) {
 }
 
 void Reloading::Reload() const {
-  const StatusOr<FrontendConfig> config = WithSettingsFile(*given);
+  const Status readable = CheckCanBeReadAgain(*given);
+  const StatusOr<FrontendConfig> config = readable.ok() ? WithSettingsFile(*given) : readable;
   auto keys = config.ok() ? ReadApiKeys(*config) : config.status();
   auto tls = keys.ok() ? LoadTls(*config) : keys.status();
   if (!tls.ok()) {

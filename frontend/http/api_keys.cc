@@ -1,6 +1,8 @@
 #include "frontend/http/api_keys.h"
 
 #include <openssl/evp.h>
+
+#include <algorithm>
 #include <string_view>
 #include <utility>
 
@@ -14,6 +16,11 @@ namespace {
 constexpr int64_t kMaxKeyFileBytes = 1 << 20;
 
 constexpr std::string_view kScheme = "bearer ";
+
+bool IsInHeaders(char character) {
+  const auto byte = static_cast<unsigned char>(character);
+  return byte == '\t' || (byte >= 0x20 && byte != 0x7f);
+}
 
 std::string SaltOfKey(const std::string& key) {
   const std::string text = "tandem cache salt\n" + key;
@@ -82,9 +89,16 @@ std::string ApiKeys::SaltOf(const HttpRequest& request) const {
 StatusOr<std::vector<std::string>> ReadApiKeyFile(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path, kMaxKeyFileBytes));
   std::vector<std::string> keys;
+  int64_t line_number = 0;
   for (const std::string_view line : Split(text, '\n')) {
+    ++line_number;
     const std::string_view key = StripAscii(line);
-    if (!key.empty() && key[0] != '#') keys.emplace_back(key);
+    if (key.empty() || key[0] == '#') continue;
+    if (!std::ranges::all_of(key, IsInHeaders)) {
+      return InvalidArgumentError(path + ": line " + std::to_string(line_number) +
+                                  ": no header can carry such a key: it has control characters");
+    }
+    keys.emplace_back(key);
   }
   if (keys.empty()) return InvalidArgumentError(path + ": has no key");
   return keys;

@@ -52,7 +52,8 @@ class ApiKeys {
 };
 
 // One key per line; empty lines and those that begin with '#' are no keys. INVALID_ARGUMENT when
-// there is none: a file that was emptied by mistake must not open the server.
+// there is none: a file that was emptied by mistake must not open the server. Likewise for a key
+// that no client can send, as a broken file has.
 StatusOr<std::vector<std::string>> ReadApiKeyFile(const std::string& path);
 
 }  // namespace tandem

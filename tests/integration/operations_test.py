@@ -363,11 +363,21 @@ class Keys(unittest.TestCase):
                 file.write_text("# from today on\nboth\nnew\n")
                 server.frontend.send_signal(signal.SIGHUP)
                 wait_for(lambda: accepted() == {"both", "new"}, "the new keys count")
-                # A file without keys must not open the server.
+                def refused(words):
+                    server.frontend.send_signal(signal.SIGHUP)
+                    wait_for(lambda: f"everything stays as it was: --api-key-file: {file}: {words}" in server.log_text(),
+                             "it is refused")
+                    self.assertEqual(accepted(), {"both", "new"})
+
+                # A file without keys must not open the server, nor one of zeros, as a crash leaves it, lock all out.
                 file.write_text("")
-                server.frontend.send_signal(signal.SIGHUP)
-                wait_for(lambda: "everything stays as it was" in server.log_text(), "it is refused")
-                self.assertEqual(accepted(), {"both", "new"})
+                refused("has no key")
+                file.write_bytes(b"old\n" + bytes(100))
+                refused("line 2: no header can carry such a key")
+                # Nobody waits for one who writes.
+                file.unlink()
+                os.mkfifo(file)
+                refused("is no file, and is not read again")
 
     @unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate with")
     def test_hangup_reads_certificates_again(self):
