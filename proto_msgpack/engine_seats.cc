@@ -54,7 +54,14 @@ void EngineSeats::SetReady(size_t seat, const EngineCoreReadyResponse& response)
 
 Status EngineSeats::CheckSuccessor(size_t seat, const EngineCoreReadyResponse& response) const {
   const SeatedEngine& current = engines_[current_[IndexOf(seat)]];
-  if (is_current(seat) || current.state != SeatedEngine::State::kReady) return OkStatus();
+  if (is_current(seat) || current.state != SeatedEngine::State::kReady) {
+    const bool differs =
+        current.tokenizer_hash && current.tokenizer_hash != response.tokenizer_hash;
+    if (!differs || response.peer() != Peer::kTandem) return OkStatus();
+    return FailedPreconditionError(
+        "the tokenizer in the model's folder is not that of the engine before, and the frontend's "
+        "requests are token ids of that one; restart the frontend, too");
+  }
   if (current.peer != Peer::kTandem || response.peer() != Peer::kTandem) {
     return FailedPreconditionError("only Tandem's engines take over from each other");
   }

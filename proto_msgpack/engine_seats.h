@@ -21,7 +21,7 @@ struct SeatedEngine {
   enum class State { kNew, kConnected, kReady, kRefused } state = State::kNew;
   int handshake_connection = -1;
   std::vector<int> input_connections;  // one per client, -1: none
-  // Of the ready response.
+  // Of the ready response. They stay after its end.
   Peer peer = Peer::kForeign;
   std::optional<std::string> tokenizer_hash;
 
@@ -53,7 +53,8 @@ class EngineSeats {
 
   // The engine is ready; from now on it is its index's current one.
   void SetReady(size_t seat, const EngineCoreReadyResponse& response);
-  // OK unless another engine of the index is ready whose requests this one cannot go on with.
+  // OK unless this one cannot go on with the requests of the one of the index that is ready, or of
+  // the one before, which may have died.
   Status CheckSuccessor(size_t seat, const EngineCoreReadyResponse& response) const;
   bool is_current(size_t seat) const { return current_[IndexOf(seat)] == seat; }
 

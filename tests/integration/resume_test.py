@@ -4,14 +4,16 @@ undisturbed run. TANDEM_KILLS sets the number of kills (20); TANDEM_SEED repeats
 import os
 import pathlib
 import random
+import shutil
 import signal
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from histogram_counts import check_histogram_counts
 from mixed_load import Answer, Load
-from pair import LIMIT, wait_for
+from pair import LIMIT, MODEL, wait_for
 from server import Server
 
 FATAL_TOKEN = 77  # tests/support/engine_fault.cc
@@ -85,6 +87,25 @@ class NetworkThreads(unittest.TestCase):
             self.assertEqual([answer.wait() for answer in beside], expected)
             wait_for(lambda: server.total("tandem:engine_restarts_total") == 3, "the last engine is counted")
             self.assertEqual(server.outcomes()["ended_engine"], 1)
+
+
+class AnotherModel(unittest.TestCase):
+    def test_an_engine_with_another_tokenizer_is_refused_and_goes_on_with_no_stream(self):
+        stream = {"model": "m", "prompt": "Once", "max_tokens": 300, "temperature": 0, "ignore_eos": True, "stream": True}
+        with tempfile.TemporaryDirectory() as folder, Server() as server:
+            other = pathlib.Path(folder, "other")
+            shutil.copytree(MODEL, other)
+            (other / "tokenizer.json").write_text((MODEL / "tokenizer.json").read_text() + "\n")
+            expected = Answer(server, "/v1/completions", stream).wait()
+            answer = Answer(server, "/v1/completions", stream)
+            wait_for(lambda: answer.num_events > 3, "the stream has begun")
+            server.kill_engine()
+            server.model = other
+            self.assertEqual(server.start_engine().wait(LIMIT), 3)
+            self.assertIn("restart the frontend, too", server.log_text())
+            server.model = MODEL
+            server.engines[0] = server.start_engine()
+            self.assertEqual(answer.wait(), expected)
 
 
 if __name__ == "__main__":

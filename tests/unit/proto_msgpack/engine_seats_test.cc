@@ -114,7 +114,6 @@ TEST_CASE("engine seats: who may take over is ours and has the same tokenizer") 
   CHECK(seats.CheckSuccessor(0, Ready(std::nullopt, false)).ok());
   CHECK(seats.CheckSuccessor(1, Ready("b")).ok());  // from nobody
   BecomeReady(&seats, 0, 20, Ready("a"));
-  CHECK(seats.CheckSuccessor(0, Ready("b")).ok());  // itself
   CHECK(seats.CheckSuccessor(1, Ready("a")).ok());
   CHECK_FALSE(seats.CheckSuccessor(1, Ready("b")).ok());
   CHECK_FALSE(seats.CheckSuccessor(1, Ready(std::nullopt)).ok());
@@ -124,7 +123,11 @@ TEST_CASE("engine seats: who may take over is ours and has the same tokenizer") 
   seats.SetReady(0, Ready("a", false));
   CHECK_FALSE(seats.CheckSuccessor(1, Ready("a")).ok());
   Die(&seats, 0);
-  CHECK(seats.CheckSuccessor(1, Ready("b")).ok());
+  CHECK(seats.CheckSuccessor(0, Ready("a")).ok());
+  CHECK_FALSE(seats.CheckSuccessor(0, Ready("b")).ok());
+  CHECK_FALSE(seats.CheckSuccessor(1, Ready("b")).ok());
+  CHECK_FALSE(seats.CheckSuccessor(0, Ready(std::nullopt)).ok());
+  CHECK(seats.CheckSuccessor(0, Ready(std::nullopt, false)).ok());  // nothing is resumed there
 }
 
 }  // namespace
