@@ -347,6 +347,15 @@ void Ops::GatherColumns(const Tensor& out, const Tensor& x, const Tensor& column
   DoGatherColumns(out, x, columns, missing);
 }
 
+void Ops::GatherAngles(const Tensor& out, const Tensor& table, const Tensor& positions,
+                       const Tensor& axes) {
+  CHECK(positions.rank == 2 && positions.dtype == DType::kI32) << positions;
+  CHECK(IsVector(axes, DType::kI32, axes.rows())) << axes;
+  CHECK(table.dtype == DType::kF32 && IsMatrix(table, table.rows(), axes.rows())) << table << axes;
+  CHECK(out.dtype == DType::kF32 && IsMatrix(out, positions.shape[1], axes.rows())) << out;
+  DoGatherAngles(out, table, positions, axes);
+}
+
 void Ops::RouteTopK(const Tensor& expert_ids, const Tensor& weights, const Tensor& logits,
                     const RouteOptions& options) {
   CHECK(logits.rank == 2 && logits.dtype == DType::kF32) << logits;

@@ -184,7 +184,8 @@ struct AttentionShape {
   int num_heads = 0;  // a multiple of num_kv_heads; head h reads KV head h / (heads / kv_heads)
   int num_kv_heads = 0;
   int head_dim = 0;
-  int state_block_size = 0;  // tokens of a block, where layers keep states; 0: none does
+  int state_block_size = 0;       // tokens of a block, where layers keep states; 0: none does
+  bool is_bidirectional = false;  // AttentionOptions' of all layers
   bool operator==(const AttentionShape&) const = default;
 };
 

@@ -33,7 +33,8 @@ target_compile_definitions(tandem_emulated_cuda PRIVATE CudaBackend=EmulatedCuda
   CudaAttentionPlan=EmulatedCudaAttentionPlan CudaCapturedOps=EmulatedCudaCapturedOps
   CudaSampler=EmulatedCudaSampler CudaSlotParams=EmulatedCudaSlotParams CublasLt=EmulatedCublasLt
   LaunchTensorCores=EmulatedLaunchTensorCores LaunchDecodeAttention=EmulatedLaunchDecodeAttention
-  LaunchTensorCoreDecode=EmulatedLaunchTensorCoreDecode DecodesOnTensorCores=EmulatedDecodesOnTensorCores
+  LaunchTensorCoreDecode=EmulatedLaunchTensorCoreDecode LaunchTensorCoreAttention=EmulatedLaunchTensorCoreAttention
+  DecodesOnTensorCores=EmulatedDecodesOnTensorCores
   AllocatePinned=EmulatedAllocatePinned CudaPair=EmulatedCudaPair CudaPairLayout=EmulatedCudaPairLayout
   CudaPairEntry=EmulatedCudaPairEntry CudaPairTable=EmulatedCudaPairTable)
 # Unknown pragmas are nvcc's; fibers are too slow in a debug build.

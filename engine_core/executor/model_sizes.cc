@@ -221,6 +221,7 @@ std::string KvMemoryText(const ModelConfig& config, const KvCacheSpec& spec,
 
 AttentionShape AttentionShapeOf(const ModelConfig& config, RankShare share) {
   AttentionShape shape = HeadsOf(config, share).attention_shape();
+  shape.is_bidirectional = config.is_bidirectional;
   if (!config.is_uneven()) return shape;
   // A plan is cut for the most query heads of a key-value head, its room is for the widest. The
   // last layer has no window.

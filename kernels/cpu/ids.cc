@@ -45,4 +45,23 @@ void CpuOps::DoGatherColumns(const Tensor& out, const Tensor& x, const Tensor& c
   });
 }
 
+void CpuOps::DoGatherAngles(const Tensor& out, const Tensor& table, const Tensor& positions,
+                            const Tensor& axes) {
+  const int32_t* axis_of = axes.Data<int32_t>();
+  for (int64_t axis = 0; axis < positions.rows(); ++axis) {
+    for (int64_t t = 0; t < out.rows(); ++t) {
+      const int32_t position = positions.Row<int32_t>(axis)[t];
+      CHECK(position >= 0 && position < table.rows()) << position << " of " << table.rows();
+    }
+  }
+  ForEach(out.rows(), axes.rows(), [&](int64_t begin, int64_t end, int) {
+    for (int64_t t = begin; t < end; ++t) {
+      float* to = out.Row<float>(t);
+      for (int64_t i = 0; i < axes.rows(); ++i) {
+        to[i] = table.Row<float>(positions.Row<int32_t>(axis_of[i])[t])[i];
+      }
+    }
+  });
+}
+
 }  // namespace tandem

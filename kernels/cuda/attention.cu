@@ -1,4 +1,5 @@
-// Attention over the paged cache for any head size up to 256, grouped heads, windows and soft caps.
+// Attention over the paged cache for any head size up to 256, grouped heads, windows and soft caps,
+// in one direction or both.
 //
 // A block computes kRows rows (query, head) of one request and one KV head over one split of the
 // context: it walks the keys in tiles, with a running maximum and sum per row. If there are few
@@ -22,7 +23,6 @@ namespace {
 constexpr int kRows = kAttentionRows;
 constexpr int kTileKeys = kThreadsPerRow;
 constexpr int kThreads = kAttentionThreads;  // one (row, key), or one row and 1/16 of d
-constexpr int64_t kMaxSplitBlocks = 512;     // items times splits
 constexpr int64_t kBlocksPerMultiprocessor = 3;
 constexpr int kItemWords = sizeof(CudaAttentionItem) / sizeof(int32_t);
 constexpr int kRunWords = sizeof(CudaStateRun) / sizeof(int32_t);
@@ -54,9 +54,13 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   // The keys that any of these rows can see, cut to this split.
   const int rows_here = num_rows < kRows ? num_rows : kRows;
   const int first_query_position = first_position + query_of(0);
-  const int last_query_position = first_position + query_of(rows_here - 1);
+  // The later a query, the later its last key.
+  const auto last_key_of = [&](int r) {
+    const int query = query_of(r);
+    return LastKey(args, first_position + query, item.first_token + query, item.context_len);
+  };
   const int first_seen = FirstKey(args, first_query_position) / kTileKeys * kTileKeys;
-  const Split split = SplitOf(args, kTileKeys, first_seen, last_query_position + 1);
+  const Split split = SplitOf(args, kTileKeys, first_seen, last_key_of(rows_here - 1) + 1);
   const int begin = split.begin, end = split.end;
   if (static_cast<int>(blockIdx.z) >= split.count) return;
 
@@ -66,6 +70,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   }
   const int position = row < rows_here ? first_position + query_of(row) : -1;
   const int first_key = position < 0 ? 0 : FirstKey(args, position);
+  const int last_key = position < 0 ? -1 : last_key_of(row);
   const int head = head_of(row < rows_here ? row : 0);
   const float slope = args.slopes == nullptr ? 0 : args.slopes[head];
   float maximum = -INFINITY, total = 0;
@@ -93,7 +98,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
     __syncthreads();
 
     const int key = tile + lane;
-    const bool is_seen = key >= first_key && key <= position && key < end;
+    const bool is_seen = key >= first_key && key <= last_key && key < end;
     float score = -INFINITY;
     if (is_seen) {
       score = 0;
@@ -146,6 +151,11 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   MergeSplits(to, args, kv_head, head, split.count, row, row < rows_here, lane);
 }
 
+// Blocks of a launch whose contexts are split.
+int64_t MostSplitBlocks(const CudaDevice& device) {
+  return kBlocksPerMultiprocessor * device.num_multiprocessors();
+}
+
 // Room for the items of any batch of num_tokens and num_requests: the last item of each request may
 // be partly empty.
 int64_t ItemWords(const AttentionShape& shape, int64_t num_tokens, int64_t num_requests) {
@@ -162,10 +172,9 @@ int64_t FixedWords(const AttentionShape& shape, int64_t num_tokens, int64_t num_
 }  // namespace
 
 int64_t CudaOps::NumSplits(int64_t num_items, int64_t num_kv_heads) const {
-  const int64_t wanted = kBlocksPerMultiprocessor * device_->num_multiprocessors();
+  const int64_t wanted = MostSplitBlocks(*device_);
   const int64_t splits = wanted / std::max<int64_t>(1, num_items * num_kv_heads);
-  return std::clamp<int64_t>(std::min(splits, kMaxSplitBlocks / std::max<int64_t>(1, num_items)), 1,
-                             int64_t{kMaxSplits});
+  return std::clamp<int64_t>(splits, 1, int64_t{kMaxSplits});
 }
 
 int64_t CudaAttentionPlan::WorkSize(int64_t num_tokens, int64_t num_requests) const {
@@ -186,13 +195,12 @@ StatusOr<std::unique_ptr<AttentionPlan>> CudaBackend::MakeAttentionPlan(const At
   plan->uses_flashinfer = UsesFlashInfer(shape);
   if (plan->uses_flashinfer) plan->flashinfer_shape = FlashInferShapeOf(shape);
   const int64_t words = plan->WorkSize(max_tokens, max_requests);
-  const int64_t partial_rows = int64_t{kRows} * shape.num_kv_heads * kMaxSplitBlocks;
+  const int64_t partial_rows = kRows * MostSplitBlocks(device_);
   ASSIGN_OR_RETURN(plan->host_work, AllocatePinned(DType::kI32, {&words, 1}));
   ASSIGN_OR_RETURN(plan->device_work, device_.Allocate(DType::kI32, {words}));
   ASSIGN_OR_RETURN(plan->partial,
                    device_.Allocate(DType::kF32, {partial_rows, shape.head_dim + 2}));
-  ASSIGN_OR_RETURN(plan->num_arrived,
-                   device_.Allocate(DType::kI32, {shape.num_kv_heads * kMaxSplitBlocks}));
+  ASSIGN_OR_RETURN(plan->num_arrived, device_.Allocate(DType::kI32, {MostSplitBlocks(device_)}));
   if (plan->uses_flashinfer) {
     const int64_t rows = FlashInferPartialRows(plan->flashinfer_shape);
     const int64_t width = int64_t{shape.num_heads} * shape.head_dim;
@@ -287,11 +295,11 @@ void CudaAttentionPlan::Fill(const AttentionBatch& batch) {
 void CudaOps::DoPagedAttention(const Tensor& out, const Tensor& q, const LayerKv& kv,
                                const AttentionOptions& options, const AttentionPlan& generic_plan) {
   const auto& plan = static_cast<const CudaAttentionPlan&>(generic_plan);
-  CHECK(options.last_seen.empty()) << "of a model that is refused at its start";
   if (plan.num_items == 0) return;
   // Only the kernel for all shapes reads int8 and float8.
   const bool is_plain = kv.format == KvFormat::kCompute && options.chunk == 0 &&
-                        options.sinks.empty() && options.slopes.empty();
+                        options.sinks.empty() && options.slopes.empty() &&
+                        !options.is_bidirectional && options.last_seen.empty();
   if (plan.uses_flashinfer && is_plain && AttendByFlashInfer(out, q, kv, options, plan)) return;
   AttendItems(out, q, kv, options, plan, plan.num_items, plan.is_decode);
 }
@@ -301,27 +309,35 @@ void CudaOps::AttendItems(const Tensor& out, const Tensor& q, const LayerKv& kv,
                           int64_t num_items, bool is_decode) {
   const auto num_splits = static_cast<unsigned>(NumSplits(num_items, kv.num_kv_heads));
   const Tensor& block_table = plan.batch().block_table;
-  AttentionArgs args = {.items = plan.items,
-                        .block_table = block_table.Data<int32_t>(),
-                        .group = plan.shape.num_heads / plan.shape.num_kv_heads,
-                        .num_kv_heads = kv.num_kv_heads,
-                        .head_dim = kv.head_dim,
-                        .block_size = kv.block_size,
-                        .scale = options.scale,
-                        .window = options.sliding_window,
-                        .soft_cap = options.soft_cap,
-                        .chunk = options.chunk,
-                        .sinks = options.sinks.empty() ? nullptr : options.sinks.Data<float>(),
-                        .slopes = options.slopes.empty() ? nullptr : options.slopes.Data<float>(),
-                        .k_scale = kv.k_scale,
-                        .v_scale = kv.v_scale,
-                        .partial = num_splits > 1 ? plan.partial.view().Data<float>() : nullptr,
-                        .num_arrived = plan.num_arrived.view().Data<int32_t>()};
+  AttentionArgs args = {
+      .items = plan.items,
+      .block_table = block_table.Data<int32_t>(),
+      .group = plan.shape.num_heads / plan.shape.num_kv_heads,
+      .num_kv_heads = kv.num_kv_heads,
+      .head_dim = kv.head_dim,
+      .block_size = kv.block_size,
+      .scale = options.scale,
+      .window = options.sliding_window,
+      .soft_cap = options.soft_cap,
+      .chunk = options.chunk,
+      .is_bidirectional = options.is_bidirectional,
+      .last_seen = options.last_seen.empty() ? nullptr : options.last_seen.Data<int32_t>(),
+      .sinks = options.sinks.empty() ? nullptr : options.sinks.Data<float>(),
+      .slopes = options.slopes.empty() ? nullptr : options.slopes.Data<float>(),
+      .k_scale = kv.k_scale,
+      .v_scale = kv.v_scale,
+      .partial = num_splits > 1 ? plan.partial.view().Data<float>() : nullptr,
+      .num_arrived = plan.num_arrived.view().Data<int32_t>()};
   const auto items = static_cast<unsigned>(num_items);
   const auto heads = static_cast<unsigned>(kv.num_kv_heads);
   const dim3 grid(items, heads, num_splits);
   const bool is_plain = kv.format == KvFormat::kCompute;
   if (is_plain && is_decode && LaunchDecodeAttention(queue(), grid, out, q, kv, args)) return;
+  // Few rows over long contexts fill the device by splits.
+  if (is_plain && !is_decode && num_splits == 1 &&
+      LaunchTensorCoreAttention(queue(), num_items, out, q, kv, args)) {
+    return;
+  }
   WithType(out, [&]<class T>(T* out_data) {
     const auto launch = [&]<class Kv>(const Kv* k, const Kv* v) {
       Launch(queue(), grid, kThreads, AttentionKernel<T, Kv>, out_data, out.row_stride,

@@ -28,17 +28,29 @@ struct AttentionArgs {
   int window;
   float soft_cap;
   int chunk;
-  const float* sinks;      // per head, or null
-  const float* slopes;     // likewise
-  float k_scale, v_scale;  // of a cache in float8, else 1
-  float* partial;          // null: one split
-  int32_t* num_arrived;    // per item and KV head
+  bool is_bidirectional;
+  const int32_t* last_seen;  // of the step's tokens, or null
+  const float* sinks;        // per head, or null
+  const float* slopes;       // likewise
+  float k_scale, v_scale;    // of a cache in float8, else 1
+  float* partial;            // null: one split
+  int32_t* num_arrived;      // per item and KV head
 };
 
 // The first key that a query at `position` sees.
 __device__ inline int FirstKey(const AttentionArgs& args, int position) {
   if (args.chunk > 0) return position / args.chunk * args.chunk;
-  return args.window > 0 && position >= args.window ? position - args.window + 1 : 0;
+  if (args.window == 0) return 0;
+  const int before = args.is_bidirectional ? args.window / 2 : args.window - 1;
+  return position > before ? position - before : 0;
+}
+
+// The last one, for the step's token `token`.
+__device__ inline int LastKey(const AttentionArgs& args, int position, int token, int context_len) {
+  int last = position;
+  if (args.is_bidirectional) last = args.window > 0 ? position + args.window / 2 : context_len - 1;
+  if (args.last_seen != nullptr && args.last_seen[token] > last) last = args.last_seen[token];
+  return last < context_len - 1 ? last : context_len - 1;
 }
 
 // What the sink of a head adds to a total of weights relative to `maximum`.
@@ -205,5 +217,10 @@ bool LaunchDecodeAttention(OverlappingStream stream, dim3 grid, const Tensor& ou
 // The same on the tensor cores, of what DecodesOnTensorCores. Rows of q are aligned to 16 bytes.
 void LaunchTensorCoreDecode(OverlappingStream stream, dim3 grid, const Tensor& out, const Tensor& q,
                             const LayerKv& kv, const AttentionArgs& args);
+
+// Attention of many queries per request on the tensor cores, contexts in one split. False: no
+// kernel for this type, head size or alignment.
+bool LaunchTensorCoreAttention(OverlappingStream stream, int64_t num_items, const Tensor& out,
+                               const Tensor& q, const LayerKv& kv, const AttentionArgs& args);
 
 }  // namespace tandem

@@ -76,6 +76,17 @@ __global__ void GatherColumnsKernel(float* out, int64_t out_stride, const float*
   out[blockIdx.x * out_stride + v] = column < 0 ? missing : x[blockIdx.x * x_stride + column];
 }
 
+// One block per kThreads numbers of a row.
+__global__ void GatherAnglesKernel(float* out, int64_t out_stride, const float* table,
+                                   int64_t table_stride, const int32_t* positions,
+                                   int64_t positions_stride, const int32_t* axes, int64_t size) {
+  WaitForPreviousKernel();
+  const int64_t i = int64_t{blockIdx.y} * kThreads + threadIdx.x;
+  if (i >= size) return;
+  const int64_t position = positions[axes[i] * positions_stride + blockIdx.x];
+  out[blockIdx.x * out_stride + i] = table[position * table_stride + i];
+}
+
 unsigned Blocks(int64_t items) { return static_cast<unsigned>((items + kThreads - 1) / kThreads); }
 
 }  // namespace
@@ -95,6 +106,14 @@ void CudaOps::DoGatherColumns(const Tensor& out, const Tensor& x, const Tensor& 
   const dim3 grid(static_cast<unsigned>(x.rows()), Blocks(columns.rows()));
   Launch(queue(), grid, kThreads, GatherColumnsKernel, out.Data<float>(), out.row_stride,
          x.Data<float>(), x.row_stride, columns.Data<int32_t>(), columns.rows(), missing);
+}
+
+void CudaOps::DoGatherAngles(const Tensor& out, const Tensor& table, const Tensor& positions,
+                             const Tensor& axes) {
+  const dim3 grid(static_cast<unsigned>(out.rows()), Blocks(axes.rows()));
+  Launch(queue(), grid, kThreads, GatherAnglesKernel, out.Data<float>(), out.row_stride,
+         table.Data<float>(), table.row_stride, positions.Data<int32_t>(), positions.row_stride,
+         axes.Data<int32_t>(), axes.rows());
 }
 
 }  // namespace tandem

@@ -37,4 +37,15 @@ void ReferenceOps::DoGatherColumns(const Tensor& out, const Tensor& x, const Ten
   }
 }
 
+void ReferenceOps::DoGatherAngles(const Tensor& out, const Tensor& table, const Tensor& positions,
+                                  const Tensor& axes) {
+  for (int64_t t = 0; t < out.rows(); ++t) {
+    for (int64_t i = 0; i < axes.rows(); ++i) {
+      const int32_t position = positions.Row<int32_t>(axes.Data<int32_t>()[i])[t];
+      CHECK(position >= 0 && position < table.rows()) << position << " of " << table.rows();
+      out.Row<float>(t)[i] = table.Row<float>(position)[i];
+    }
+  }
+}
+
 }  // namespace tandem

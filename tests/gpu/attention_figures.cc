@@ -50,7 +50,7 @@ class Layer {
     const OwnedTensor numbers =
         Ints(std::vector<int32_t>(static_cast<size_t>(num_tokens)), {num_tokens});
     Plan(numbers, num_requests_, num_queries, static_cast<int32_t>(length_), table_);
-    const AttentionOptions options = {.scale = 0.088f};
+    const AttentionOptions options = {.scale = 0.088f, .is_bidirectional = shape_.is_bidirectional};
     std::vector<double> times;
     constexpr int kInARow = 4;
     for (int i = 0; i <= rounds; ++i) {
@@ -142,6 +142,11 @@ AttentionFigures MeasureAttention(Backend* backend, bool is_tiny) {
   figures.prefill_seconds = Layer(backend, shape, 1, length).Time(length, rounds);
   figures.prefill_flops = 2.0 * static_cast<double>(length * length) *
                           static_cast<double>(shape.num_heads * shape.head_dim);
+  const AttentionShape tower = {
+      .num_heads = 16, .num_kv_heads = 16, .head_dim = 72, .is_bidirectional = true};
+  figures.tower_seconds = Layer(backend, tower, 1, length).Time(length, rounds);
+  figures.tower_flops = 4.0 * static_cast<double>(length * length) *
+                        static_cast<double>(tower.num_heads * tower.head_dim);
   return figures;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
-// Times of PagedAttention alone, in the shape of an 8B model's layer. Thread: the caller's.
+// Times of PagedAttention alone, in the shape of a layer of an 8B model and of a vision tower.
+// Thread: the caller's.
 
 #include <vector>
 
@@ -19,6 +20,8 @@ struct AttentionFigures {
   std::vector<DecodeFigure> decodes;
   double prefill_seconds = 0;
   double prefill_flops = 0;  // under the causal mask
+  double tower_seconds = 0;  // of patches that see each other
+  double tower_flops = 0;
 };
 
 AttentionFigures MeasureAttention(Backend* backend, bool is_tiny);

@@ -224,6 +224,12 @@ StatusOr<AttentionChoice> ChooseAttention(AttentionBackend wanted, bool has_flas
         "--attention-backend flashinfer: this build has no FlashInfer (configure with "
         "-DTANDEM_CUDA=ON -DTANDEM_FLASHINFER=ON); take tandem or auto");
   }
+  if (shape.is_bidirectional) {
+    if (!must) return AttentionChoice{false, "FlashInfer's kernels are built for causal attention"};
+    return InvalidArgumentError(
+        "--attention-backend flashinfer: is built for causal attention, this model's tokens see "
+        "those after them; take tandem or auto");
+  }
   if (!FlashInferTakes(dtype, shape)) {
     const std::string ours = std::string(DTypeName(dtype)) + " with heads of " +
                              std::to_string(shape.head_dim) + " numbers";

@@ -185,11 +185,11 @@ struct AttentionModel {
 
 inline AttentionModel AttentionModel::Random(Draw& draw, int max_positions) {
   AttentionModel model;
-  const int dims[] = {16, 32, 64, 128, 48, 20};
+  const int dims[] = {16, 32, 64, 128, 48, 20, 72, 80};  // the last two: of towers
   const int groups[] = {1, 2, 3, 4, 7, 8};
   model.shape.num_kv_heads = draw.Int(1, 3);
   model.shape.num_heads = model.shape.num_kv_heads * groups[draw.Int(0, 5)];
-  model.shape.head_dim = dims[draw.Int(0, 5)];
+  model.shape.head_dim = dims[draw.Int(0, 7)];
   model.rotary_dim = draw.Int(0, 3) == 0 ? model.shape.head_dim / 4 * 2 : model.shape.head_dim;
   model.qk_norm = draw.Int(0, 1) == 1;
   model.block_size = 32 * draw.Int(1, 3);
@@ -415,9 +415,11 @@ class AttentionRun {
       }
     }
     const OwnedTensor device_rows = UploadInts(backend_, rows_of_table, {tokens});
+    OwnedTensor device_last_seen;
+    if (!last_seen.empty()) device_last_seen = UploadInts(backend_, last_seen, {tokens});
     if (model_.has_rope_rows && model_.rotary_dim > 0) rope.rows = device_rows;
     AttentionOptions options = model_.options;
-    if (!last_seen.empty()) options.last_seen = View(last_seen, {tokens});  // host memory
+    options.last_seen = device_last_seen;
     if (model_.has_sinks) options.sinks = sinks_;
     if (model_.has_slopes) options.slopes = slopes_;
     const OwnedTensor qkv = UploadAct(backend_, rows, {tokens, model_.qkv_size()});
