@@ -427,7 +427,7 @@ RankCounts RankCountsOf(const EngineConfig& config) {
 Status SizeKvCache(int64_t bytes_per_block, const HostMemory& memory, EngineSetup* setup) {
   ExecutorLimits& limits = setup->runner.limits;
   const std::optional<MemoryPlan>& plan = setup->memory_plan;
-  const HostMemory left = plan && !plan->is_device ? LessStep(memory, *plan) : memory;
+  const HostMemory left = plan ? LessStep(memory, *plan) : memory;
   ASSIGN_OR_RETURN(limits.num_blocks,
                    ChooseNumBlocks(setup->kv_cache, bytes_per_block, limits, left));
   if (setup->auto_max_model_len) {

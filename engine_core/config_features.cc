@@ -169,7 +169,8 @@ Status SetImages(const EngineConfig& config, const ModelConfig& model, EngineSet
   if (model.vision.family == VisionFamily::kNone || forbids_images || config.language_model_only) {
     return OkStatus();
   }
-  const char* without = setup->device == "cuda"        ? "--device cuda"
+  const bool has_ranks = setup->device == "cuda" && config.tensor_parallel_size > 1;
+  const char* without = has_ranks ? "--tensor-parallel-size above 1 with --device cuda"
                         : setup->runner.limits.pooling ? "models that pool"
                                                        : nullptr;
   if (without != nullptr) {

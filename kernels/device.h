@@ -59,7 +59,8 @@ class Device {
   virtual StatusOr<OwnedTensor> AllocateStaging(DType dtype,
                                                 std::initializer_list<int64_t> shape) = 0;
   // CopyIn and CopyOut that take their place in the order of the ops and return at once. The caller
-  // leaves `staging` alone until a mark that was set after the copy is reached.
+  // leaves `staging` alone until a mark that was set after the copy is reached. What StartCopyIn
+  // copies may be the device's memory, too.
   virtual void StartCopyIn(const Tensor& out, const Tensor& staging) = 0;
   virtual void StartCopyOut(const Tensor& staging, const Tensor& x) = 0;
   // A point in the order of the ops. WaitFor returns when everything before the mark is done; for

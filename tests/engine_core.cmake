@@ -84,7 +84,7 @@ tandem_test(golden_pooling LABEL golden
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_vision LABEL golden
   SRCS golden/vision_engine_test.cc golden/vision_test.cc
-       support/vision_images.cc
+       support/vision_cases.cc support/vision_images.cc
   DEPS engine_core engine_core/executor engine_core/scheduler tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_lora LABEL golden
   SRCS golden/lora_test.cc
@@ -103,7 +103,8 @@ tandem_test(golden_gguf_twins LABEL golden
        tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_cuda LABEL golden
   SRCS golden/emulated_cuda_test.cc golden/emulated_adapters_test.cc golden/emulated_drafts_test.cc golden/emulated_quantized_test.cc golden/emulated_states_test.cc
-  DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core/adapters engine_core/executor engine_core/scheduler
+       golden/emulated_vision_test.cc support/made_towers.cc support/vision_cases.cc support/vision_images.cc
+  DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core engine_core/adapters engine_core/executor engine_core/scheduler
        tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_ranks LABEL golden
   SRCS golden/emulated_ranks_test.cc unit/kernels/cuda/cuda_exchange_test.cc
@@ -168,8 +169,8 @@ tandem_test(unit_models LABEL unit
   DEPS engine_core/models engine_core/weights tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(unit_vision LABEL unit
   SRCS unit/engine_core/models/vision_parts_test.cc unit/engine_core/models/vision_tower_test.cc
-       unit/engine_core/weights/vision_config_test.cc
-  DEPS engine_core/models engine_core/weights tests/support/kernels nlohmann_json::nlohmann_json)
+       unit/engine_core/weights/vision_config_test.cc support/made_towers.cc
+  DEPS engine_core/models engine_core/weights tests/support tests/support/kernels nlohmann_json::nlohmann_json)
 if(NOT TANDEM_SANITIZER)  # it measures resident memory
   tandem_test(unit_load_memory LABEL unit SRCS unit/engine_core/models/load_memory_test.cc
     DEPS engine_core/models engine_core/weights tests/support/files nlohmann_json::nlohmann_json)

@@ -200,8 +200,8 @@ MemoryPlan PlanMemory(const ModelConfig& config, const ExecutorLimits& limits,
 }
 
 HostMemory LessStep(HostMemory memory, const MemoryPlan& plan) {
-  memory.resident_bytes += plan.step_bytes();
-  memory.available_bytes -= plan.step_bytes();
+  memory.resident_bytes += plan.later_bytes();
+  memory.available_bytes -= plan.later_bytes();
   return memory;
 }
 

@@ -49,16 +49,18 @@ struct MemoryPlan {
     logits += drafter.logits;
   }
 
+  int64_t image_bytes() const { return image_rows + image_activations; }
   // Without weights, angles and KV cache: memory that the first step of that size touches.
-  int64_t step_bytes() const {
-    return activations + logits + token_counts + image_rows + image_activations;
-  }
+  int64_t step_bytes() const { return activations + logits + token_counts + image_bytes(); }
+  // Of it, what is not taken yet when the size of the KV cache is chosen: a device has run steps by
+  // then, but without images.
+  int64_t later_bytes() const { return is_device ? image_bytes() : step_bytes(); }
 };
 
 MemoryPlan PlanMemory(const ModelConfig& config, const ExecutorLimits& limits,
                       const MemoryPlanInput& input);
 
-// The memory left for a KV cache on the host, once weights are loaded and before a step has run.
+// The memory left for a KV cache, once weights are loaded; of a device, once its steps have run.
 HostMemory LessStep(HostMemory memory, const MemoryPlan& plan);
 
 // ResourceExhausted when weights and a step without penalties exceed all the memory there is: on a

@@ -43,6 +43,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       hidden_size_(config.hidden_size),
       num_token_types_(config.num_token_types),
       ranks_(options.ranks),
+      sends_images_(limits_.images && !backend_->device().memory_is_host()),
       reads_ring_(ranks_ != nullptr && backend_->device().memory_is_host()),
       runs_late_(PlaceOf(options.ranks).stage.size > 1),
       graph_sizes_(options.graph_sizes) {
@@ -119,7 +120,9 @@ Status ModelRunner::Allocate(PoolerHead head) {
                                                 .table_columns = batch_.max_blocks_per_request(),
                                                 .num_groups = limits_.groups.count(),
                                                 .has_adapters = has_adapters_,
-                                                .has_token_types = limits_.pooling.has_value()}));
+                                                .has_token_types = limits_.pooling.has_value(),
+                                                .has_mrope = sends_images_,
+                                                .has_last_seen = sends_images_}));
   if (limits_.hidden_size > 0) {
     ASSIGN_OR_RETURN(embedded_,
                      EmbeddedInputs::Create(&backend_->device(), tokens, limits_.hidden_size));
@@ -153,7 +156,8 @@ Status ModelRunner::AllocateKvCache(int32_t num_blocks, int32_t max_model_len) {
 }
 
 void ModelRunner::SetTower(std::unique_ptr<VisionTower> tower) {
-  CHECK(limits_.images && backend_->device().memory_is_host()) << "towers are not built for these";
+  CHECK(limits_.images && (ranks_ == nullptr || !sends_images_))
+      << "towers are not built for these";
   images_.emplace(&backend_->device(), std::move(tower), *limits_.images, hidden_size_);
 }
 
@@ -295,7 +299,12 @@ Status ModelRunner::Submit(const SchedulerOutput& step) {
   ModelOutput* result = results_.Push();
   TakeIn(step);
   if (images_) RETURN_IF_ERROR(images_->TakeIn(step));
-  if (step.empty()) return OkStatus();
+  if (step.empty()) {
+    if (step.encoder_inputs.empty()) return OkStatus();
+    // How long slices take is learned from steps.
+    backend_->device().WaitFor(backend_->device().SetMark());
+    return backend_->device().status();
+  }
   if (newest_->result != nullptr) ++num_overlapped_;
   newest_ = newest_ == &steps_[limits_.max_steps_in_flight - 1] ? &steps_[0] : newest_ + 1;
   CHECK(newest_->result == nullptr);
@@ -336,14 +345,19 @@ void ModelRunner::FillRows(const StepLayout& layout) {
   embedded_.Fill(layout, batch_);
   embedded_rows_.assign(embedded_.rows().begin(), embedded_.rows().end());
   if (images_) images_->Fill(layout, batch_, &embedded_rows_);
+  sees_ahead_ = sends_images_ && images_ && images_->sees_ahead();
 }
 
 StepRows ModelRunner::RowsOfNewest() const {
   StepRows rows = {.embedded = embedded_rows_};
-  if (!images_) return rows;
-  rows.deepstack = images_->deepstack();
-  rows.mrope_positions = images_->mrope_positions();
-  rows.last_seen = images_->last_seen();
+  if (images_) rows.deepstack = images_->deepstack();
+  if (sends_images_) {
+    rows.mrope_positions = inputs_.device().mrope_positions;
+    rows.last_seen = inputs_.device().last_seen;
+  } else if (images_) {
+    rows.mrope_positions = images_->mrope_positions();
+    rows.last_seen = images_->last_seen();
+  }
   return rows;
 }
 
@@ -517,7 +531,9 @@ void ModelRunner::SendInputs(StepInFlight* step, StepMode mode) {
                  .table_columns = TableColumns(layout, mode),
                  .num_groups = limits_.groups.count(),
                  .has_adapters = layout.is_adapted,
-                 .has_token_types = num_token_types_ > 0});
+                 .has_token_types = num_token_types_ > 0,
+                 .has_mrope = sends_images_ && limits_.images->have_positions,
+                 .has_last_seen = mode == StepMode::kRun && sees_ahead_});
   inputs_.Fill(layout, batch_, kv_cache_->numbers_per_block());
   if (pooler_ == nullptr) {
     sampler_->FillRows(layout, inputs_.host().sampling_rows);

@@ -97,7 +97,7 @@ class ModelRunner final : public Executor {
     if (drafts_) drafts_->DropGraphs();
   }
   // Of a model with limits().images, before its first step: whole, also where there are other
-  // ranks. REQUIRES: memory that is the host's.
+  // ranks, which have no devices of their own.
   void SetTower(std::unique_ptr<VisionTower> tower);
 
   const ExecutorLimits& limits() const override { return limits_; }
@@ -214,8 +214,10 @@ class ModelRunner final : public Executor {
   const bool has_adapters_;
   const int64_t hidden_size_, num_token_types_;
   RankGroup* ranks_;
-  bool reads_ring_;  // the ranks share memory, in which the step's numbers are
-  bool runs_late_;   // the last stage of several
+  const bool sends_images_;  // what their tokens have goes to a device, with the step's numbers
+  bool sees_ahead_ = false;  // tokens of the newest step do, on such a device
+  bool reads_ring_;          // the ranks share memory, in which the step's numbers are
+  bool runs_late_;           // the last stage of several
   const std::vector<int64_t> graph_sizes_;
   StepClock clock_;
   SystemClock host_clock_;  // of the steps' seconds

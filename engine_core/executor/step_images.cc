@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <numeric>
 
 #include "common/check.h"
 #include "common/log.h"
+#include "engine_core/executor/last_seen.h"
 #include "engine_core/executor/mrope_positions.h"
 
 namespace tandem {
@@ -76,30 +76,50 @@ void StepImages::Compute(int32_t num_slices, Output* output) {
   if (!is_last) return;
   if (!done.ok()) {
     LOG_ERROR << "image " << image.key << " cannot be computed: " << done.ToString();
-    const Tensor& rows = output->rows;
-    std::fill_n(rows.Data<float>(), rows.NumElements(), std::numeric_limits<float>::quiet_NaN());
+    FillWithNaN(output->rows);
   }
   output->work = {};
   output->image.reset();
+}
+
+void StepImages::FillWithNaN(const Tensor& rows) {
+  std::vector<float> numbers(static_cast<size_t>(rows.RowSize()),
+                             std::numeric_limits<float>::quiet_NaN());
+  const Tensor row(numbers.data(), rows.dtype, {1, rows.RowSize()});
+  for (int64_t i = 0; i < rows.rows(); ++i) device_->CopyIn(rows.Rows(i, 1), row);
 }
 
 void StepImages::Fill(const StepLayout& layout, const InputBatch& batch,
                       std::vector<EmbeddedRows>* rows) {
   deepstack_.clear();
   mrope_positions_ = last_seen_ = {};
-  const auto images_of = [&](const ScheduledRequest& request) {
-    return batch.row(request.slot).images.get();
-  };
-  if (std::ranges::none_of(layout.requests, images_of)) return;
+  sees_ahead_ = false;
+  bool has_images = false;
+  for (size_t r = 0; r < layout.requests.size(); ++r) {
+    const ScheduledRequest& request = layout.requests[r];
+    const RequestImages* images = batch.row(request.slot).images.get();
+    if (images == nullptr) continue;
+    has_images = true;
+    const int32_t begin = request.num_computed_tokens;
+    const int32_t end = begin + request.num_scheduled_tokens;
+    for (const auto& image : *images) {
+      if (!image->HasRowsIn(begin, end)) continue;
+      AddRows(*image, begin, end, layout.query_start[r], rows);
+      sees_ahead_ = limits_.are_whole;
+    }
+  }
+  if (has_images && device_->memory_is_host()) FillNumbers(layout, batch);
+}
+
+void StepImages::FillNumbers(const StepLayout& layout, const InputBatch& batch) {
   const auto num_tokens = static_cast<size_t>(layout.num_tokens());
   if (limits_.have_positions) positions_.resize(3 * num_tokens);
   if (limits_.are_whole) last_.resize(num_tokens);
-  const std::span<int32_t> all(positions_);
+  const std::span<int32_t> all(positions_), last(last_);
   for (size_t r = 0; r < layout.requests.size(); ++r) {
     const ScheduledRequest& request = layout.requests[r];
-    const RequestImages* images = images_of(request);
+    const RequestImages* images = batch.row(request.slot).images.get();
     const int32_t begin = request.num_computed_tokens;
-    const int32_t end = begin + request.num_scheduled_tokens;
     const auto first = static_cast<size_t>(layout.query_start[r]);
     const auto count = static_cast<size_t>(request.num_scheduled_tokens);
     if (limits_.have_positions) {
@@ -107,15 +127,7 @@ void StepImages::Fill(const StepLayout& layout, const InputBatch& batch,
                          {all.subspan(first, count), all.subspan(num_tokens + first, count),
                           all.subspan(2 * num_tokens + first, count)});
     }
-    const auto last =
-        limits_.are_whole ? std::span(last_).subspan(first, count) : std::span<int32_t>();
-    std::iota(last.begin(), last.end(), begin);
-    if (images == nullptr) continue;
-    for (const auto& image : *images) {
-      if (!image->HasRowsIn(begin, end)) continue;
-      AddRows(*image, begin, end, layout.query_start[r], rows);
-      if (limits_.are_whole) SetLastSeen(*image, begin, last);
-    }
+    if (limits_.are_whole) FillLastSeen(images, begin, last.subspan(first, count));
   }
   const auto columns = static_cast<int64_t>(num_tokens);
   if (limits_.have_positions) {
@@ -145,17 +157,6 @@ void StepImages::AddRows(const ImageInput& image, int32_t begin, int32_t end, in
       }
     }
     row += run.num_rows;
-  }
-}
-
-// Each row of a run sees the whole run. last_seen: of the places from `begin` on.
-void StepImages::SetLastSeen(const ImageInput& image, int32_t begin,
-                             std::span<int32_t> last_seen) const {
-  const int32_t end = begin + static_cast<int32_t>(last_seen.size());
-  for (const ImageInput::Run& run : image.runs) {
-    for (int32_t p = std::max(begin, run.begin); p < std::min(end, run.end()); ++p) {
-      last_seen[static_cast<size_t>(p - begin)] = run.end() - 1;
-    }
   }
 }
 

@@ -4,9 +4,10 @@
 // of the work as a step asks for, keeps them until a step drops them, and gives each step the rows
 // that take the places of its tokens, what is added to them in the first layers, the positions that
 // turn its tokens and the last keys that tokens of an image see. A step without a request with
-// images has none of these. Thread: engine loop. Owns: the tower and the kept rows. REQUIRES memory
-// that is the host's. Failure: memory. An image that the tower cannot compute gets NaN as its rows,
-// which ends the requests with it.
+// images has none of these. Where a device has memory of its own the rows are there, and positions
+// and last keys travel with the step's other numbers (StepInputs). Thread: engine loop. Owns: the
+// tower and the kept rows. Failure: memory. An image that the tower cannot compute gets NaN as its
+// rows, which ends the requests with it.
 
 #include <span>
 #include <string>
@@ -40,6 +41,8 @@ class StepImages {
   std::span<const EmbeddedRows> deepstack() const { return deepstack_; }
   const Tensor& mrope_positions() const { return mrope_positions_; }
   const Tensor& last_seen() const { return last_seen_; }
+  // Whether tokens of this step see keys after them.
+  bool sees_ahead() const { return sees_ahead_; }
 
   int64_t num_kept_rows() const;
 
@@ -54,10 +57,11 @@ class StepImages {
 
   Status Begin(std::shared_ptr<const ImageInput> image);
   StatusOr<TowerWork> WorkFor(const ImageInput& image, const Tensor& rows);
-  static void Compute(int32_t num_slices, Output* output);
+  void Compute(int32_t num_slices, Output* output);
+  void FillWithNaN(const Tensor& rows);
+  void FillNumbers(const StepLayout& layout, const InputBatch& batch);
   void AddRows(const ImageInput& image, int32_t begin, int32_t end, int64_t first_row,
                std::vector<EmbeddedRows>* rows);
-  void SetLastSeen(const ImageInput& image, int32_t begin, std::span<int32_t> last_seen) const;
 
   Device* device_;
   std::unique_ptr<VisionTower> tower_;
@@ -68,6 +72,7 @@ class StepImages {
   std::vector<int32_t> positions_;  // [3, T]
   std::vector<int32_t> last_;       // [T]
   Tensor mrope_positions_, last_seen_;
+  bool sees_ahead_ = false;
 };
 
 }  // namespace tandem

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "engine_core/executor/last_seen.h"
+#include "engine_core/executor/mrope_positions.h"
 #include "kernels/device_sampler.h"
 
 namespace tandem {
@@ -33,6 +35,8 @@ StepInputs::Views CutViews(const StepShape& shape, Cutter* cutter) {
   views.slots = cutter->Cut({shape.num_groups * shape.num_tokens});
   if (shape.has_adapters) views.adapters = cutter->Cut({shape.num_tokens});
   if (shape.has_token_types) views.token_types = cutter->Cut({shape.num_tokens});
+  if (shape.has_mrope) views.mrope_positions = cutter->Cut({3, shape.num_tokens});
+  if (shape.has_last_seen) views.last_seen = cutter->Cut({shape.num_tokens});
   views.logits_rows = cutter->Cut({shape.num_logits_rows});
   views.sampling_rows = cutter->Cut({shape.num_logits_rows, kSamplingRowWidth});
   views.block_table = cutter->Cut({shape.num_groups * shape.num_requests, shape.table_columns});
@@ -103,6 +107,8 @@ void StepInputs::Fill(const StepLayout& layout, const InputBatch& batch,
     FillTables(layout, batch, group, static_cast<int32_t>(numbers_per_block));
   }
   if (shape_.has_adapters) FillAdapters(layout);
+  if (shape_.has_mrope) FillMrope(layout, batch);
+  if (shape_.has_last_seen) FillLastKeys(layout, batch);
   auto* logits_rows = host_views_.logits_rows.Data<int32_t>();
   for (const LogitsRow& row : layout.logits_rows) *logits_rows++ = row.token_row;
   for (auto i = static_cast<int32_t>(layout.logits_rows.size()); i < layout.num_logits_rows();
@@ -145,6 +151,32 @@ void StepInputs::FillAdapters(const StepLayout& layout) {
   for (size_t r = 0; r < layout.requests.size(); ++r) {
     std::fill(adapters + layout.query_start[r], adapters + layout.query_start[r + 1],
               layout.adapter_of_request[r]);
+  }
+}
+
+void StepInputs::FillMrope(const StepLayout& layout, const InputBatch& batch) {
+  const int32_t merge_size = batch.limits().images->merge_size;
+  const auto part = [&](int64_t axis, int32_t begin, int32_t end) {
+    return std::span(host_views_.mrope_positions.Row<int32_t>(axis) + begin,
+                     static_cast<size_t>(end - begin));
+  };
+  for (size_t r = 0; r < layout.context_len.size(); ++r) {
+    const bool is_padding = r >= layout.requests.size();
+    const RequestImages* images =
+        is_padding ? nullptr : batch.row(layout.requests[r].slot).images.get();
+    const int32_t begin = layout.query_start[r], end = layout.query_start[r + 1];
+    FillMropePositions(images, merge_size, is_padding ? 0 : layout.requests[r].num_computed_tokens,
+                       {part(0, begin, end), part(1, begin, end), part(2, begin, end)});
+  }
+}
+
+void StepInputs::FillLastKeys(const StepLayout& layout, const InputBatch& batch) {
+  auto* last = host_views_.last_seen.Data<int32_t>();
+  std::fill_n(last, layout.num_tokens(), 0);  // also of padding
+  for (size_t r = 0; r < layout.requests.size(); ++r) {
+    const ScheduledRequest& request = layout.requests[r];
+    FillLastSeen(batch.row(request.slot).images.get(), request.num_computed_tokens,
+                 {last + layout.query_start[r], static_cast<size_t>(request.num_scheduled_tokens)});
   }
 }
 

@@ -27,6 +27,8 @@ struct StepShape {
   int64_t num_groups = 1;      // of layers
   bool has_adapters = false;   // some token has one
   bool has_token_types = false;
+  bool has_mrope = false;      // of a device's model with M-RoPE and a tower, in each step
+  bool has_last_seen = false;  // likewise, in a step whose tokens see keys after them
 };
 
 class StepInputs {
@@ -36,15 +38,17 @@ class StepInputs {
   static StatusOr<StepInputs> Create(Device* device, const StepShape& most);
 
   struct Views {
-    Tensor attention_work;  // [groups * attention_work], group after group
-    Tensor token_ids;       // [T]
-    Tensor positions;       // [T]
-    Tensor slots;           // [groups * T], group after group
-    Tensor adapters;        // [T], AdapterRows::slots; empty without has_adapters
-    Tensor token_types;     // [T], ModelStep::token_types; empty without has_token_types
-    Tensor logits_rows;     // [L]
-    Tensor sampling_rows;   // [L, kSamplingRowWidth], SamplingRows
-    Tensor block_table;     // [groups * R, table_columns], group after group
+    Tensor attention_work;   // [groups * attention_work], group after group
+    Tensor token_ids;        // [T]
+    Tensor positions;        // [T]
+    Tensor slots;            // [groups * T], group after group
+    Tensor adapters;         // [T], AdapterRows::slots; empty without has_adapters
+    Tensor token_types;      // [T], ModelStep::token_types; empty without has_token_types
+    Tensor mrope_positions;  // [3, T], ModelStep's; empty without has_mrope
+    Tensor last_seen;        // [T], ModelStep's; empty without has_last_seen
+    Tensor logits_rows;      // [L]
+    Tensor sampling_rows;    // [L, kSamplingRowWidth], SamplingRows
+    Tensor block_table;      // [groups * R, table_columns], group after group
   };
   // The numbers of a step of this shape, and the parts that they are cut into.
   static int64_t NumNumbers(const StepShape& shape);
@@ -72,6 +76,9 @@ class StepInputs {
   void FillTables(const StepLayout& layout, const InputBatch& batch, int32_t group,
                   int32_t numbers_per_block);
   void FillAdapters(const StepLayout& layout);
+  // Of images. Padding is a text.
+  void FillMrope(const StepLayout& layout, const InputBatch& batch);
+  void FillLastKeys(const StepLayout& layout, const InputBatch& batch);
 
   Device* device_ = nullptr;
   OwnedTensor numbers_;

@@ -64,10 +64,10 @@ struct MixtureBeside {
   NormLayer sum_norm;   // of the sum with the MLP's
 };
 
-// Rows of a step that come from the host, as those in place of the embedding table's.
+// Rows of a step that no table has, as those in place of the embedding table's.
 struct EmbeddedRows {
   int64_t first = 0;
-  Tensor values;  // [n, H] f32, staging memory (Device::AllocateStaging)
+  Tensor values;  // [n, H] f32, in backend memory or staging memory (Device::AllocateStaging)
 };
 
 class Decoder {

@@ -26,18 +26,19 @@ std::vector<float> CutPatches(const Tensor& pixels, int64_t patch_size) {
   return patches;
 }
 
-std::vector<float> PoolPatches(const Tensor& x, int64_t num_pooled) {
-  const int64_t hidden = x.shape[1], side = RootOf(x.rows()), pooled_side = RootOf(num_pooled);
+std::vector<int32_t> PatchesOfPooled(int64_t num_patches, int64_t num_pooled) {
+  const int64_t side = RootOf(num_patches), pooled_side = RootOf(num_pooled);
   const int64_t window = side / pooled_side;
-  std::vector<float> pooled(static_cast<size_t>(num_pooled * hidden), 0.0f);
-  for (int64_t i = 0; i < x.rows(); ++i) {
-    const int64_t to = i / side / window * pooled_side + i % side / window;
-    const float* row = x.Row<float>(i);
-    float* sum = pooled.data() + to * hidden;
-    for (int64_t c = 0; c < hidden; ++c) sum[c] += row[c];
+  std::vector<int32_t> patches;
+  for (int64_t i = 0; i < num_pooled; ++i) {
+    const int64_t top = i / pooled_side * window, left = i % pooled_side * window;
+    for (int64_t row = top; row < top + window; ++row) {
+      for (int64_t column = left; column < left + window; ++column) {
+        patches.push_back(static_cast<int32_t>(row * side + column));
+      }
+    }
   }
-  for (float& sum : pooled) sum /= static_cast<float>(window * window);
-  return pooled;
+  return patches;
 }
 
 }  // namespace tandem

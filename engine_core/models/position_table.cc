@@ -1,7 +1,7 @@
 #include "engine_core/models/position_table.h"
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
 namespace tandem {
 
@@ -19,28 +19,22 @@ std::vector<TablePoint> TablePoints(int64_t size, int64_t side) {
   return points;
 }
 
-std::vector<float> InterpolatedPositions(const Tensor& table, std::span<const PatchPlace> places,
-                                         int64_t grid_h, int64_t grid_w) {
-  const auto side = std::llround(std::sqrt(static_cast<double>(table.rows())));
-  const int64_t hidden = table.shape[1];
+PositionMix MixPositions(int64_t side, std::span<const PatchPlace> places, int64_t grid_h,
+                         int64_t grid_w) {
   const std::vector<TablePoint> rows = TablePoints(grid_h, side);
   const std::vector<TablePoint> columns = TablePoints(grid_w, side);
-  std::vector<float> positions;
-  positions.reserve(places.size() * static_cast<size_t>(hidden));
+  PositionMix mix;
   for (const PatchPlace& place : places) {
     const TablePoint& y = rows[static_cast<size_t>(place.row)];
     const TablePoint& x = columns[static_cast<size_t>(place.column)];
-    const float* top_left = table.Row<float>(y.before * side + x.before);
-    const float* top_right = table.Row<float>(y.before * side + x.after);
-    const float* bottom_left = table.Row<float>(y.after * side + x.before);
-    const float* bottom_right = table.Row<float>(y.after * side + x.after);
-    for (int64_t i = 0; i < hidden; ++i) {
-      positions.push_back(
-          (1 - y.part) * (1 - x.part) * top_left[i] + (1 - y.part) * x.part * top_right[i] +
-          y.part * (1 - x.part) * bottom_left[i] + y.part * x.part * bottom_right[i]);
+    for (const auto& [row, row_part] : {std::pair(y.before, 1 - y.part), {y.after, y.part}}) {
+      for (const auto& [column, part] : {std::pair(x.before, 1 - x.part), {x.after, x.part}}) {
+        mix.rows.push_back(static_cast<int32_t>(row * side + column));
+        mix.weights.push_back(row_part * part);
+      }
     }
   }
-  return positions;
+  return mix;
 }
 
 }  // namespace tandem

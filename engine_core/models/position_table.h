@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "engine_core/models/qwen_tower.h"
-#include "kernels/tensor.h"
 
 namespace tandem {
 
@@ -21,8 +20,13 @@ struct TablePoint {
 // Of each of `size` patches, in a table of `side`.
 std::vector<TablePoint> TablePoints(int64_t size, int64_t side);
 
-// table: [side * side, H] f32, host. Returns [places, H].
-std::vector<float> InterpolatedPositions(const Tensor& table, std::span<const PatchPlace> places,
-                                         int64_t grid_h, int64_t grid_w);
+// Of each place the four rows of a table [side * side, .] and what each counts: weighted rows, as
+// Ops::AddWeightedRows takes them.  [places, 4]
+struct PositionMix {
+  std::vector<int32_t> rows;
+  std::vector<float> weights;
+};
+PositionMix MixPositions(int64_t side, std::span<const PatchPlace> places, int64_t grid_h,
+                         int64_t grid_w);
 
 }  // namespace tandem

@@ -31,8 +31,8 @@ class Qwen25Tower final : public VisionTower {
                                config_.full_attention_layers.end(), layer_idx);
   }
   // The run's hidden states are merged in the order of windows, and their rows put in the image's.
-  Status AddMerger(const std::shared_ptr<TowerRun>& run, WindowOrder order, const Tensor& out,
-                   TowerWork* work) const;
+  Status AddMerger(const std::shared_ptr<TowerRun>& run, const WindowOrder& order,
+                   const Tensor& out, TowerWork* work) const;
 
   Backend* backend_;
   VisionConfig config_;
@@ -84,8 +84,8 @@ StatusOr<std::unique_ptr<VisionTower>> Qwen25Tower::Load(const LoadContext& cont
 StatusOr<TowerWork> Qwen25Tower::Begin(const ImagePatches& image, const Tensor& out) {
   RETURN_IF_ERROR(Check(image));
   const int64_t merge = config_.merge_size, of_cell = merge * merge;
-  WindowOrder order = OrderByWindows(image.grid_h / merge, image.grid_w / merge,
-                                     config_.window_size / merge / config_.patch_size);
+  const WindowOrder order = OrderByWindows(image.grid_h / merge, image.grid_w / merge,
+                                           config_.window_size / merge / config_.patch_size);
   const std::vector<PatchPlace> by_cell =
       PlacesOfPatches(image.grid_h, image.grid_w, config_.merge_size);
   std::vector<int32_t> rows;
@@ -106,7 +106,7 @@ StatusOr<TowerWork> Qwen25Tower::Begin(const ImagePatches& image, const Tensor& 
                                     std::max(all->num_blocks(), windows->num_blocks()),
                                     AnglesOf(places, config_.head_dim())));
   const auto residual = [run] { return run->residual(); };
-  TowerWork work;
+  TowerWork work(backend_->device());
   run->AddEmbedding(image.pixels, patch_projection_, &work);
   AddReport("patch_embed", residual, &work);
   run->AddOrder(std::move(rows), &work);
@@ -115,11 +115,11 @@ StatusOr<TowerWork> Qwen25Tower::Begin(const ImagePatches& image, const Tensor& 
     if (i == 0) AddReport("vit_block0", residual, &work);
   }
   AddReport("vit_last", residual, &work);
-  RETURN_IF_ERROR(AddMerger(run, std::move(order), out, &work));
+  RETURN_IF_ERROR(AddMerger(run, order, out, &work));
   return work;
 }
 
-Status Qwen25Tower::AddMerger(const std::shared_ptr<TowerRun>& run, WindowOrder order,
+Status Qwen25Tower::AddMerger(const std::shared_ptr<TowerRun>& run, const WindowOrder& order,
                               const Tensor& out, TowerWork* work) const {
   ASSIGN_OR_RETURN(OwnedTensor memory,
                    backend_->device().Allocate(DType::kF32, {out.rows(), config_.out_size}));
@@ -127,10 +127,15 @@ Status Qwen25Tower::AddMerger(const std::shared_ptr<TowerRun>& run, WindowOrder 
   AddPatchMerger(backend_, merger_, run, shape_.norm_epsilon, *merged, work);
   AddReport(
       "merger", [merged] { return merged->view(); }, work);
-  const auto put = [merged, out, cells = std::move(order.cells)](int64_t begin, int64_t count) {
-    for (int64_t i = begin; i < begin + count; ++i) {
-      ConvertTensor(out.Rows(cells[static_cast<size_t>(i)], 1), merged->view().Rows(i, 1));
-    }
+  std::vector<int32_t> places(order.cells.size());  // of the image's cells in that order
+  for (size_t i = 0; i < places.size(); ++i) {
+    places[static_cast<size_t>(order.cells[i])] = static_cast<int32_t>(i);
+  }
+  const auto put = [this, merged, out, places = std::move(places)](int64_t, int64_t) -> Status {
+    // The view is only read.
+    const Tensor view(const_cast<int32_t*>(places.data()), DType::kI32, {out.rows()});
+    ASSIGN_OR_RETURN(const OwnedTensor rows, ForOps(&backend_->device(), view));
+    backend_->ops().GatherRows(out, *merged, rows);
     return OkStatus();
   };
   work->AddRuns({out.rows()}, static_cast<double>(config_.out_size), put);

@@ -3,6 +3,7 @@
 // Meng et al. 2024), which Qwen3.5 has none of.
 // Source: Qwen 2025; HF's Qwen3VLVisionModel.
 
+#include <cmath>
 #include <span>
 #include <utility>
 
@@ -90,7 +91,7 @@ StatusOr<TowerWork> Qwen3Tower::Begin(const ImagePatches& image, const Tensor& o
                    TowerRun::Create(backend_, shape_, patches[0], all->num_blocks(),
                                     AnglesOf(places, config_.head_dim())));
   const auto residual = [run] { return run->residual(); };
-  TowerWork work;
+  TowerWork work(backend_->device());
   run->AddEmbedding(image.pixels, patch_projection_, &work);
   AddReport("patch_embed", residual, &work);
   AddPositions(run, std::move(places), image, &work);
@@ -109,17 +110,21 @@ StatusOr<TowerWork> Qwen3Tower::Begin(const ImagePatches& image, const Tensor& o
 
 void Qwen3Tower::AddPositions(const std::shared_ptr<TowerRun>& run, std::vector<PatchPlace> places,
                               const ImagePatches& image, TowerWork* work) const {
-  const auto add = [this, run, places = std::move(places), h = image.grid_h, w = image.grid_w](
-                       int64_t begin, int64_t count) {
+  const auto side = std::llround(std::sqrt(static_cast<double>(config_.num_positions)));
+  const auto add = [this, run, side, places = std::move(places), h = image.grid_h,
+                    w = image.grid_w](int64_t begin, int64_t count) -> Status {
     const auto some =
         std::span(places).subspan(static_cast<size_t>(begin), static_cast<size_t>(count));
-    std::vector<float> positions = InterpolatedPositions(positions_, some, h, w);
-    backend_->ops().Add(run->residual().Rows(begin, count),
-                        Tensor(positions.data(), DType::kF32, {count, config_.hidden_size}));
+    PositionMix mix = MixPositions(side, some, h, w);
+    Device& device = backend_->device();
+    ASSIGN_OR_RETURN(const OwnedTensor rows,
+                     ForOps(&device, Tensor(mix.rows.data(), DType::kI32, {count, 4})));
+    ASSIGN_OR_RETURN(const OwnedTensor weights,
+                     ForOps(&device, Tensor(mix.weights.data(), DType::kF32, {count, 4})));
+    backend_->ops().AddWeightedRows(run->residual().Rows(begin, count), positions_, rows, weights);
     return OkStatus();
   };
-  // One is interpolated on one thread, in the time of so many multiplications.
-  constexpr double kWorkOfNumber = 400;
+  constexpr double kWorkOfNumber = 16;  // of reading four of the table
   work->Add(run->residual().rows(), kWorkOfNumber * static_cast<double>(config_.hidden_size), add);
 }
 

@@ -50,7 +50,7 @@ StatusOr<PatchMerger> LoadPatchMerger(const LoadContext& context, const VisionCo
                                       const std::string& norm, const std::string& up,
                                       const std::string& down, bool norms_merged,
                                       bool has_rms_norm);
-// x: [P, H] res, contiguous; out: [P / m^2, out_size] f32, host.
+// x: [P, H] res, contiguous; out: [P / m^2, out_size] f32, in backend memory.
 Status RunPatchMerger(Backend* backend, const PatchMerger& merger, const Tensor& x, float epsilon,
                       const Tensor& out);
 // A stage that does that with the run's hidden states.  out: [P / m^2, out_size].  REQUIRES: the

@@ -135,7 +135,7 @@ StatusOr<TowerWork> SiglipTower::Begin(const ImagePatches& image, const Tensor& 
   ASSIGN_OR_RETURN(const std::shared_ptr<TowerRun> run,
                    TowerRun::Create(backend_, shape_, patches[0], all->num_blocks(), {}));
   const auto residual = [run, pixels] { return run->residual(); };
-  TowerWork work;
+  TowerWork work(backend_->device());
   run->AddEmbedding(Tensor(pixels->data(), DType::kF32, {patches[0], config_.patch_numbers()}),
                     patch_projection_, &work);
   const auto add_positions = [this, residual](int64_t /*begin*/, int64_t /*count*/) {
@@ -163,11 +163,19 @@ Status SiglipTower::Project(const Tensor& x, const Tensor& out) const {
   ASSIGN_OR_RETURN(const OwnedTensor last, device.Allocate(DType::kF32, {x.rows(), hidden}));
   TowerNorm(&ops, last, x, last_norm_, shape_.norm_epsilon);
   Report("vit_last", last);
-  std::vector<float> pooled = PoolPatches(last, out.rows());
+  std::vector<int32_t> patches = PatchesOfPooled(x.rows(), out.rows());
+  const int64_t of_one = x.rows() / out.rows();
+  std::vector<float> shares(patches.size(), 1 / static_cast<float>(of_one));
+  ASSIGN_OR_RETURN(const OwnedTensor rows,
+                   ForOps(&device, Tensor(patches.data(), DType::kI32, {out.rows(), of_one})));
+  ASSIGN_OR_RETURN(const OwnedTensor weights,
+                   ForOps(&device, Tensor(shares.data(), DType::kF32, {out.rows(), of_one})));
+  ASSIGN_OR_RETURN(const OwnedTensor pooled,
+                   device.Allocate(backend_->residual_dtype(), {out.rows(), hidden}));  // zeros
+  ops.AddWeightedRows(pooled, last, rows, weights);
   ASSIGN_OR_RETURN(const OwnedTensor normed,
                    device.Allocate(backend_->activation_dtype(), {out.rows(), hidden}));
-  ops.RmsNorm(normed, Tensor(pooled.data(), DType::kF32, {out.rows(), hidden}), pooled_norm_,
-              shape_.norm_epsilon);
+  ops.RmsNorm(normed, pooled, pooled_norm_, shape_.norm_epsilon);
   ops.Linear(out, normed, *projection_.weight);
   return OkStatus();
 }

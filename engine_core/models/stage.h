@@ -58,7 +58,7 @@ struct ModelStep {
     return group == 0 ? *plan : *other_plans[static_cast<size_t>(group - 1)];
   }
 
-  // ---- of models with a vision tower, in host memory; empty in a step without images ----
+  // ---- of models with a vision tower; may be empty in a step without images ----
   // What is added to rows after the first layers, layer by layer: [n, levels * H].
   std::span<const EmbeddedRows> deepstack = {};
   // [3, T] i32, contiguous: the time, height and width that turn each token's queries and keys,

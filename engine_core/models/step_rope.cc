@@ -1,6 +1,5 @@
 #include "engine_core/models/step_rope.h"
 
-#include <array>
 #include <numeric>
 
 namespace tandem {
@@ -26,14 +25,16 @@ std::vector<int> AxesOfPairs(const RopeConfig& rope, int64_t num_pairs) {
 StatusOr<StepRope> StepRope::Create(const LoadContext& context) {
   const int64_t tokens = context.limits.max_tokens, pairs = context.config.rotary_dim / 2;
   Device& device = context.backend.device();
-  StepRope rope;
-  rope.axes_ = AxesOfPairs(context.config.rope, pairs);
-  if (!device.memory_is_host()) return rope;  // where towers are not built
+  StepRope rope(&context.backend.ops());
+  std::vector<int> axes = AxesOfPairs(context.config.rope, pairs);
+  ASSIGN_OR_RETURN(rope.axes_,
+                   device.Upload(Tensor(axes.data(), DType::kI32, {pairs}), DType::kI32));
   ASSIGN_OR_RETURN(rope.cos_, device.Allocate(DType::kF32, {tokens, pairs}));
   ASSIGN_OR_RETURN(rope.sin_, device.Allocate(DType::kF32, {tokens, pairs}));
-  ASSIGN_OR_RETURN(rope.rows_, device.Allocate(DType::kI32, {tokens}));
-  auto* rows = rope.rows_.view().Data<int32_t>();
-  std::iota(rows, rows + tokens, 0);
+  std::vector<int32_t> rows(static_cast<size_t>(tokens));
+  std::iota(rows.begin(), rows.end(), 0);
+  ASSIGN_OR_RETURN(rope.rows_,
+                   device.Upload(Tensor(rows.data(), DType::kI32, {tokens}), DType::kI32));
   return rope;
 }
 
@@ -41,19 +42,8 @@ StepRope::Angles StepRope::Fill(const Tensor& cos, const Tensor& sin, const Tens
   const int64_t tokens = positions.shape[1];
   const Angles angles = {cos_.view().Rows(0, tokens), sin_.view().Rows(0, tokens),
                          rows_.view().Rows(0, tokens)};
-  for (int64_t t = 0; t < tokens; ++t) {
-    std::array<int64_t, 3> at;
-    for (int64_t axis = 0; axis < 3; ++axis) {
-      const int32_t position = positions.Row<int32_t>(axis)[t];
-      CHECK(position >= 0 && position < cos.rows()) << position << " of " << cos.rows();
-      at[static_cast<size_t>(axis)] = position;
-    }
-    for (size_t pair = 0; pair < axes_.size(); ++pair) {
-      const int64_t row = at[static_cast<size_t>(axes_[pair])];
-      angles.cos.Row<float>(t)[pair] = cos.Row<float>(row)[pair];
-      angles.sin.Row<float>(t)[pair] = sin.Row<float>(row)[pair];
-    }
-  }
+  ops_->GatherAngles(angles.cos, cos, positions, axes_);
+  ops_->GatherAngles(angles.sin, sin, positions, axes_);
   return angles;
 }
 

@@ -4,8 +4,7 @@
 // turns some of a head's pairs of dimensions; those of a text have one that counts three times. So
 // the angles of a step's tokens are put together, a row for each token, from the rows that a table
 // of plain RoPE has for those positions.
-// Thread: engine loop. Owns: room for a step's rows, in host memory. REQUIRES a device whose memory
-// the host can write. Source: Wang et al. 2024 (Qwen2-VL).
+// Thread: engine loop. Owns: room for a step's rows. Source: Wang et al. 2024 (Qwen2-VL).
 
 #include <cstdint>
 #include <vector>
@@ -27,11 +26,15 @@ class StepRope {
 
   static StatusOr<StepRope> Create(const LoadContext& context);
 
-  // cos, sin: [max_positions, pairs]; positions: [3, T] i32. Valid until the next call.
+  // cos, sin: [max_positions, pairs]; positions: [3, T] i32. Valid until the next call. All are in
+  // backend memory.
   Angles Fill(const Tensor& cos, const Tensor& sin, const Tensor& positions);
 
  private:
-  std::vector<int> axes_;  // [pairs]
+  explicit StepRope(Ops* ops) : ops_(ops) {}
+
+  Ops* ops_;
+  OwnedTensor axes_;       // [pairs] i32
   OwnedTensor cos_, sin_;  // [max_tokens, pairs]
   OwnedTensor rows_;       // [max_tokens]
 };

@@ -7,13 +7,12 @@
 
 namespace tandem {
 
-int64_t TowerWork::RowsAtOnce(double row_work) {
-  // 3 ms on two cores with AVX512-BF16.
-  constexpr double kRunWork = 0x1p30;
+int64_t TowerWork::RowsAtOnce(double row_work, double run_work) {
   // The cpu backend's attention takes so many queries in one pass over the keys.
-  constexpr int64_t kGranule = 48, kFewest = 96, kMost = 480;
-  const double rows = kRunWork / std::max(row_work, 1.0);
-  if (rows >= kMost) return kMost;
+  constexpr int64_t kGranule = 48, kFewest = 96;
+  const int64_t most = run_work > kHostRunWork ? 3840 : 480;
+  const double rows = run_work / std::max(row_work, 1.0);
+  if (rows >= static_cast<double>(most)) return most;
   return std::max(static_cast<int64_t>(rows) / kGranule * kGranule, kFewest);
 }
 
@@ -25,7 +24,7 @@ void TowerWork::AddRuns(std::vector<int64_t> ends, double row_work, Run run) {
 
 void TowerWork::Add(int64_t num_rows, double row_work, Run run) {
   std::vector<int64_t> ends;
-  const int64_t at_once = RowsAtOnce(row_work);
+  const int64_t at_once = RowsAtOnce(row_work, run_work_);
   for (int64_t end = at_once; end < num_rows; end += at_once) ends.push_back(end);
   ends.push_back(num_rows);
   AddRuns(std::move(ends), row_work, std::move(run));

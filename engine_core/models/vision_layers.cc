@@ -160,6 +160,11 @@ StatusOr<OwnedTensor> LoadTable(const LoadContext& context, const std::string& n
   });
 }
 
+StatusOr<OwnedTensor> ForOps(Device* device, const Tensor& host) {
+  if (device->memory_is_host()) return OwnedTensor(nullptr, host);
+  return device->Upload(host, host.dtype);
+}
+
 StatusOr<Activation> UngatedActivation(const VisionConfig& config) {
   if (config.hidden_act == "gelu") return Activation::kErfGelu;
   if (config.hidden_act == "gelu_pytorch_tanh") return Activation::kGelu;
@@ -177,24 +182,30 @@ StatusOr<std::shared_ptr<const TowerWindows>> TowerWindows::Create(Backend* back
   }
   auto windows = std::make_shared<TowerWindows>();
   windows->row_work_ = config.LayerWork(most);
-  Device& device = backend->device();
-  ASSIGN_OR_RETURN(windows->positions_, device.Allocate(DType::kI32, {num_patches}));
-  ASSIGN_OR_RETURN(windows->slots_, device.Allocate(DType::kI32, {num_patches}));
-  ASSIGN_OR_RETURN(windows->blocks_, device.Allocate(DType::kI32, {num_windows, NumBlocks(most)}));
-  auto* positions = windows->positions_.view().Data<int32_t>();
-  std::iota(positions, positions + num_patches, 0);
-  auto* slots = windows->slots_.view().Data<int32_t>();
+  const int64_t most_blocks = NumBlocks(most);
+  std::vector<int32_t> positions(static_cast<size_t>(num_patches)), slots(positions.size());
+  std::vector<int32_t> blocks(static_cast<size_t>(num_windows * most_blocks));
+  std::iota(positions.begin(), positions.end(), 0);
   for (int64_t w = 0, begin = 0; w < num_windows; begin = ends[static_cast<size_t>(w++)]) {
     const int64_t size = ends[static_cast<size_t>(w)] - begin;
-    auto* blocks = windows->blocks_.view().Row<int32_t>(w);
+    int32_t* const of_window = blocks.data() + w * most_blocks;
     const auto first = static_cast<int32_t>(windows->num_blocks_);
-    std::iota(blocks, blocks + NumBlocks(size), first);
-    std::iota(slots + begin, slots + begin + size, first * kBlockSize);
+    std::iota(of_window, of_window + NumBlocks(size), first);
+    std::iota(slots.data() + begin, slots.data() + begin + size, first * kBlockSize);
     windows->num_blocks_ += NumBlocks(size);
   }
-  windows->Cut(ends);
+  const auto upload = [&](std::vector<int32_t>& numbers, std::initializer_list<int64_t> shape) {
+    return backend->device().Upload(Tensor(numbers.data(), DType::kI32, shape), DType::kI32);
+  };
+  ASSIGN_OR_RETURN(windows->positions_, upload(positions, {num_patches}));
+  ASSIGN_OR_RETURN(windows->slots_, upload(slots, {num_patches}));
+  ASSIGN_OR_RETURN(windows->blocks_, upload(blocks, {num_windows, most_blocks}));
+  windows->Cut(TowerWork::RunWorkOf(backend->device()), ends);
   const auto heads = static_cast<int>(config.num_heads);
-  const AttentionShape shape = {heads, heads, static_cast<int>(config.head_dim())};
+  const AttentionShape shape = {.num_heads = heads,
+                                .num_kv_heads = heads,
+                                .head_dim = static_cast<int>(config.head_dim()),
+                                .is_bidirectional = true};
   int64_t begin = 0;
   for (const int64_t end : windows->ends_) {
     RETURN_IF_ERROR(windows->MakePlan(backend, shape, begin, end, ends));
@@ -204,8 +215,8 @@ StatusOr<std::shared_ptr<const TowerWindows>> TowerWindows::Create(Backend* back
 }
 
 // Small windows go together, a large one is cut.
-void TowerWindows::Cut(std::span<const int64_t> ends) {
-  const int64_t at_once = TowerWork::RowsAtOnce(row_work_);
+void TowerWindows::Cut(double run_work, std::span<const int64_t> ends) {
+  const int64_t at_once = TowerWork::RowsAtOnce(row_work_, run_work);
   int64_t begin = 0;   // of the run
   int64_t before = 0;  // the end of the window before
   for (const int64_t end : ends) {
@@ -251,11 +262,15 @@ StatusOr<std::shared_ptr<TowerRun>> TowerRun::Create(Backend* backend, const Tow
   Device& device = backend->device();
   const DType act = backend->activation_dtype();
   const int64_t hidden = shape.hidden;
-  const int64_t rows = std::min(TowerWork::RowsAtOnce(0), num_patches);
+  const int64_t rows =
+      std::min(TowerWork::RowsAtOnce(0, TowerWork::RunWorkOf(device)), num_patches);
   const int64_t pairs = static_cast<int64_t>(run->angles_.cos.size()) / num_patches;
   if (pairs > 0) {
-    run->cos_ = Tensor(run->angles_.cos.data(), DType::kF32, {num_patches, pairs});
-    run->sin_ = Tensor(run->angles_.sin.data(), DType::kF32, {num_patches, pairs});
+    const auto table = [&](std::vector<float>& numbers) {
+      return ForOps(&device, Tensor(numbers.data(), DType::kF32, {num_patches, pairs}));
+    };
+    ASSIGN_OR_RETURN(run->cos_, table(run->angles_.cos));
+    ASSIGN_OR_RETURN(run->sin_, table(run->angles_.sin));
   }
   ASSIGN_OR_RETURN(run->residual_,
                    device.Allocate(backend->residual_dtype(), {num_patches, hidden}));
@@ -282,11 +297,12 @@ void TowerRun::AddEmbedding(const Tensor& pixels, const LinearLayer& projection,
 
 Status TowerRun::Embed(const Tensor& pixels, const LinearLayer& projection, int64_t begin,
                        int64_t count) {
-  ASSIGN_OR_RETURN(
-      const OwnedTensor patches,
-      backend_->device().Allocate(backend_->activation_dtype(), {count, pixels.shape[1]}));
+  Device& device = backend_->device();
+  ASSIGN_OR_RETURN(const OwnedTensor patches,
+                   device.Allocate(backend_->activation_dtype(), {count, pixels.shape[1]}));
+  ASSIGN_OR_RETURN(const OwnedTensor numbers, ForOps(&device, pixels.Rows(begin, count)));
   Ops& ops = backend_->ops();
-  ops.Convert(patches, pixels.Rows(begin, count));
+  ops.Convert(patches, numbers);
   ops.Linear(residual().Rows(begin, count), patches, *projection.weight, projection.bias);
   return OkStatus();
 }
@@ -295,10 +311,11 @@ void TowerRun::AddOrder(std::vector<int32_t> rows, TowerWork* work) {
   const auto order = [self = shared_from_this(), rows = std::move(rows)](int64_t,
                                                                          int64_t count) -> Status {
     const Tensor& x = self->residual();
-    ASSIGN_OR_RETURN(OwnedTensor ordered,
-                     self->backend_->device().Allocate(x.dtype, {x.shape[0], x.shape[1]}));
+    Device& device = self->backend_->device();
+    ASSIGN_OR_RETURN(OwnedTensor ordered, device.Allocate(x.dtype, {x.shape[0], x.shape[1]}));
     // The view is only read.
-    const Tensor from(const_cast<int32_t*>(rows.data()), DType::kI32, {count});
+    const Tensor view(const_cast<int32_t*>(rows.data()), DType::kI32, {count});
+    ASSIGN_OR_RETURN(const OwnedTensor from, ForOps(&device, view));
     self->backend_->ops().GatherRows(ordered, x, from);
     self->residual_ = std::move(ordered);
     return OkStatus();
@@ -337,7 +354,7 @@ void TowerRun::ProjectQkv(const TowerLayer& layer, const AttentionPlan& plan, in
   QkRope rope;
   rope.cos = cos_;
   rope.sin = sin_;
-  rope.rotary_dim = cos_.empty() ? 0 : static_cast<int>(2 * cos_.shape[1]);
+  rope.rotary_dim = cos_.view().empty() ? 0 : static_cast<int>(2 * cos_.view().shape[1]);
   ops.QkNormRopeWriteKv(q_.view().Rows(begin, count), qkv, rope, keys_->layer(0), plan);
 }
 

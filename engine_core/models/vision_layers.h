@@ -66,6 +66,9 @@ StatusOr<LinearLayer> LoadTransposed(const LoadContext& context, const std::stri
 // A table [rows, columns] as float32.
 StatusOr<OwnedTensor> LoadTable(const LoadContext& context, const std::string& name, int64_t rows,
                                 int64_t columns);
+// Numbers of the host where ops read them; where the host's memory is the backend's, the same ones,
+// which the caller keeps.
+StatusOr<OwnedTensor> ForOps(Device* device, const Tensor& host);
 // The activation of an MLP without a gate. UNIMPLEMENTED: config.json names another one.
 StatusOr<Activation> UngatedActivation(const VisionConfig& config);
 
@@ -84,7 +87,7 @@ class TowerWindows {
   const AttentionPlan& PlanAt(int64_t begin) const;
 
  private:
-  void Cut(std::span<const int64_t> ends);
+  void Cut(double run_work, std::span<const int64_t> ends);
   Status MakePlan(Backend* backend, const AttentionShape& shape, int64_t begin, int64_t end,
                   std::span<const int64_t> ends);
 
@@ -106,7 +109,7 @@ class TowerRun : public std::enable_shared_from_this<TowerRun> {
 
   // The hidden states.  [P, H] res.
   const Tensor& residual() const { return residual_.view(); }
-  // residual = projection(pixels).  pixels: [P, n] f32, host.
+  // residual = projection(pixels).  pixels: [P, n] f32, host; they stay until the work is done.
   void AddEmbedding(const Tensor& pixels, const LinearLayer& projection, TowerWork* work);
   // residual[i] = the former residual[rows[i]].  rows: each once.
   void AddOrder(std::vector<int32_t> rows, TowerWork* work);
@@ -129,7 +132,7 @@ class TowerRun : public std::enable_shared_from_this<TowerRun> {
   Backend* backend_;
   TowerShape shape_;
   PatchAngles angles_;
-  Tensor cos_, sin_;
+  OwnedTensor cos_, sin_;
   OwnedTensor residual_;        // [P, H] res
   OwnedTensor q_;               // [P, H] act
   OwnedTensor qkv_, attended_;  // [rows at once, 3 H], [rows at once, H] act

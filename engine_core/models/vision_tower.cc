@@ -46,9 +46,6 @@ Status CheckMeeting(const ModelConfig& config) {
 }
 
 Status CheckPlace(const LoadContext& context) {
-  if (!context.backend.device().memory_is_host()) {
-    return UnimplementedError("vision towers are not built for this device");
-  }
   if (context.share.size > 1 || context.stage.size > 1 || context.ranks != nullptr) {
     return UnimplementedError("vision towers are not built for a model in several ranks");
   }

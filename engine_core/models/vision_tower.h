@@ -36,8 +36,8 @@ class VisionTower {
   // Hidden size * (1 + levels): a row has its embedding, then what is added to it after the text
   // layers 0, 1, ...
   virtual int64_t num_columns() const = 0;
-  // What computes the rows.  out: [tokens, num_columns] f32, host. Both are read and written until
-  // the work is done.
+  // What computes the rows.  out: [tokens, num_columns] f32, in backend memory. Both are read and
+  // written until the work is done.
   virtual StatusOr<TowerWork> Begin(const ImagePatches& image, const Tensor& out) = 0;
   // All of it.
   Status Encode(const ImagePatches& image, const Tensor& out) {
@@ -67,8 +67,7 @@ class VisionTower {
   Tap tap_;
 };
 
-// Null: the architecture has none. UNIMPLEMENTED: the device, or a model in several ranks or
-// stages.
+// Null: the architecture has none. UNIMPLEMENTED: a model in several ranks or stages.
 StatusOr<std::unique_ptr<VisionTower>> LoadVisionTower(const LoadContext& context);
 
 }  // namespace tandem

@@ -11,10 +11,9 @@
 
 #include "engine_core/executor/mrope_positions.h"
 #include "engine_core/models/rank_share.h"
-#include "engine_core/read_images.h"
-#include "proto_msgpack/multimodal.h"
 #include "tests/support/engine/engine_driver.h"
 #include "tests/support/engine/golden_logits.h"
+#include "tests/support/vision_cases.h"
 #include "tests/support/vision_images.h"
 
 #include <catch2/catch.hpp>
@@ -33,80 +32,13 @@ std::vector<std::string> Folders() {
   return folders;
 }
 
-struct Case {
-  std::string id;
-  std::vector<TokenId> prompt;
-  std::shared_ptr<const RequestImages> images;
-  json golden;
-};
-
-// As a frontend sends it. is_inverted: with other images of the same sizes.
-Case ReadCase(const std::string& folder, const GoldenLogits& tensors, const ImageLimits& limits,
-              const json& golden, bool is_inverted = false) {
-  Case one;
-  one.golden = golden;
-  one.id = golden["index"].dump();
-  one.prompt = golden["prompt_ids"].get<std::vector<TokenId>>();
-  const auto ranges = golden["placeholder_ranges"].get<std::vector<std::array<int32_t, 2>>>();
-  const auto files = golden["images"].get<std::vector<std::string>>();
-  REQUIRE(ranges.size() == files.size());
-  std::vector<Pixels> pixels;
-  std::vector<std::array<int64_t, 3>> grids;
-  for (const std::string& file : files) {
-    pixels.push_back(MakePixels(folder, tensors, file));
-    for (float& number : pixels.back().numbers) number = is_inverted ? -number : number;
-    const ImagePatches& image = pixels.back().image;
-    grids.push_back({image.grid_t, image.grid_h, image.grid_w});
-  }
-  std::vector<wire::MultiModalFeature> features(files.size());
-  for (size_t i = 0; i < files.size(); ++i) {
-    features[i].identifier = files[i] + (is_inverted ? " inverted" : "");
-    features[i].offset = ranges[i][0];
-    features[i].length = ranges[i][1];
-    const std::string_view numbers(reinterpret_cast<const char*>(pixels[i].numbers.data()),
-                                   pixels[i].numbers.size() * sizeof(float));
-    features[i].data = {{"pixel_values",
-                         {"float32", pixels[i].shape, numbers},
-                         "flat",
-                         wire::FlatKwargs(pixels[i].shape[0])}};
-    if (limits.patch_numbers == 0) continue;
-    const std::string_view grid(reinterpret_cast<const char*>(grids[i].data()), sizeof(grids[i]));
-    features[i].data->push_back(
-        {"image_grid_thw", {"int64", {3}, grid}, "batched", wire::BatchedKwargs(true)});
-  }
-  wire::EngineCoreRequest request;
-  request.prompt_token_ids = one.prompt;
-  wire::EncodeFeatures(features, &request);
-  ExecutorLimits executor;
-  executor.images = limits;
-  auto images = ReadImages(executor, &request);
-  INFO(images.status().ToString());
-  REQUIRE(images.ok());
-  one.images = *std::move(images);
-  return one;
-}
-
-// slices_per_patch: 0: as many as the model's work is, which is one.
-std::vector<Case> ReadCases(const std::string& folder, double slices_per_patch = 0) {
-  const auto config = ReadModelConfig(folder);
-  REQUIRE(config.ok());
-  ImageLimits limits = ImageLimitsOf(config->vision).value();
-  limits.slices_per_patch = std::max(limits.slices_per_patch, slices_per_patch);
-  if (slices_per_patch > 0) limits.slices_per_image = 9;
-  const GoldenLogits tensors(folder, "tensors.safetensors");
-  std::vector<Case> cases;
-  const json goldens = ReadGoldens(folder);
-  for (const json& golden : goldens["cases"]) {
-    cases.push_back(ReadCase(folder, tensors, limits, golden));
-  }
-  REQUIRE(cases.size() == 6);
-  return cases;
-}
+using Case = VisionCase;
 
 Case WithOtherImages(const std::string& folder, const Case& one) {
   const auto config = ReadModelConfig(folder);
-  Case other = ReadCase(folder, GoldenLogits(folder, "tensors.safetensors"),
-                        ImageLimitsOf(config->vision).value(), one.golden, /*is_inverted=*/true);
+  Case other =
+      ReadVisionCase(folder, GoldenLogits(folder, "tensors.safetensors"),
+                     ImageLimitsOf(config->vision).value(), one.golden, /*is_inverted=*/true);
   other.id = "other";
   return other;
 }
@@ -168,18 +100,9 @@ void CheckSame(const Answers& answers, const Answers& expected) {
   }
 }
 
-// Logits of a row in the order of the vocabulary; the sampled token comes first, and again.
-std::vector<float> ByToken(const wire::LogprobsRows& row) {
-  std::vector<float> logits(static_cast<size_t>(row.num_columns - 1));
-  for (size_t i = 0; i < row.token_ids.size(); ++i) {
-    logits[static_cast<size_t>(row.token_ids[i])] = row.logprobs[i];
-  }
-  return logits;
-}
-
 TEST_CASE("images through the engine: logits and greedy tokens are HF's in float32") {
   for (const std::string& folder : Folders()) {
-    const std::vector<Case> cases = ReadCases(folder);
+    const std::vector<Case> cases = ReadVisionCases(folder);
     const GoldenLogits tensors(folder, "tensors.safetensors");
     const Answers answers = RunOneByOne(Options(folder), cases);
     for (const Case& one : cases) {
@@ -187,7 +110,7 @@ TEST_CASE("images through the engine: logits and greedy tokens are HF's in float
       const Transcript& answer = answers.at(one.id);
       REQUIRE(answer.rows.size() == kNumOutputs);
       const std::vector<float> expected = tensors.Get("f32." + one.id);
-      CHECK(MaxDifference(ByToken(answer.rows[0]), expected.data()) <= kTolerance);
+      CHECK(MaxDifference(LogitsByToken(answer.rows[0]), expected.data()) <= kTolerance);
       CHECK(answer.token_ids == one.golden["greedy_ids"].get<std::vector<TokenId>>());
       const auto top = one.golden["last_top5"][0].get<std::vector<TokenId>>();
       const std::vector<TokenId>& ids = answer.rows[0].token_ids;
@@ -199,7 +122,7 @@ TEST_CASE("images through the engine: logits and greedy tokens are HF's in float
 TEST_CASE("images through the engine: the bits are the same however a prompt runs") {
   for (const std::string& folder : Folders()) {
     CAPTURE(folder);
-    const std::vector<Case> cases = ReadCases(folder);
+    const std::vector<Case> cases = ReadVisionCases(folder);
     const bool is_whole = folder.find("gemma") != std::string::npos;
     EngineDriverOptions options = Options(folder);
     options.enable_prefix_caching = false;
@@ -225,7 +148,7 @@ TEST_CASE("images through the engine: the bits are the same however a prompt run
 TEST_CASE("images through the engine: a prefix is found with its images, and not with others") {
   for (const std::string& folder : Folders()) {
     CAPTURE(folder);
-    const std::vector<Case> cases = ReadCases(folder);
+    const std::vector<Case> cases = ReadVisionCases(folder);
     EngineDriverOptions options = Options(folder);
     options.enable_prefix_caching = false;
     const Answers expected = RunOneByOne(options, cases);
@@ -255,7 +178,7 @@ TEST_CASE("images through the engine: a prefix is found with its images, and not
 TEST_CASE("images through the engine: requests that are preempted come to the same end") {
   for (const std::string& folder : Folders()) {
     CAPTURE(folder);
-    const std::vector<Case> cases = ReadCases(folder);
+    const std::vector<Case> cases = ReadVisionCases(folder);
     EngineDriverOptions options = Options(folder);
     options.enable_prefix_caching = false;
     const Answers expected = RunOneByOne(options, cases);
@@ -277,7 +200,7 @@ TEST_CASE(
     "images through the engine: computed in slices beside other steps they have the same bits") {
   for (const std::string& folder : Folders()) {
     CAPTURE(folder);
-    const std::vector<Case> cases = ReadCases(folder), sliced = ReadCases(folder, 0.3);
+    const std::vector<Case> cases = ReadVisionCases(folder), sliced = ReadVisionCases(folder, 0.3);
     EngineDriverOptions options = Options(folder);
     options.enable_prefix_caching = false;
     const Answers expected = RunOneByOne(options, cases);
@@ -303,7 +226,7 @@ TEST_CASE(
 TEST_CASE("images through the engine: drafts change nothing, and a sleep brings the tower back") {
   for (const std::string& folder : Folders()) {
     CAPTURE(folder);
-    const std::vector<Case> cases = ReadCases(folder);
+    const std::vector<Case> cases = ReadVisionCases(folder);
     const Answers expected = RunOneByOne(Options(folder), cases);
     EngineDriverOptions options = Options(folder);
     options.can_sleep = true;
@@ -332,7 +255,7 @@ TEST_CASE("images through the engine: drafts change nothing, and a sleep brings 
 // The tower is whole at the engine core's rank; all ranks get what it made.
 TEST_CASE("images through the engine: ranks and stages change no bit, nor does a sleep there") {
   for (const std::string& folder : Folders()) {
-    const std::vector<Case> cases = ReadCases(folder);
+    const std::vector<Case> cases = ReadVisionCases(folder);
     EngineDriverOptions options = Options(folder);
     options.enable_prefix_caching = false;
     const Answers expected = RunOneByOne(options, cases);
@@ -360,7 +283,7 @@ TEST_CASE("images through the engine: M-RoPE's positions are HF's, from any plac
     const auto config = ReadModelConfig(folder);
     const ImageLimits limits = ImageLimitsOf(config->vision).value();
     if (!limits.have_positions) continue;
-    for (const Case& one : ReadCases(folder)) {
+    for (const Case& one : ReadVisionCases(folder)) {
       CAPTURE(one.id);
       auto expected = one.golden["mrope_positions"].get<std::vector<std::vector<int32_t>>>();
       const auto length = static_cast<int32_t>(one.prompt.size());

@@ -108,11 +108,12 @@ def copy_libraries(excluded):
 
 
 def copy_goldens(models):
-    """Of the models what the golden texts need."""
-    source = pathlib.Path(os.environ["TANDEM_GOLDENS"]) / "models2"
+    """Of the models what the golden texts need, and those that take images."""
+    source = pathlib.Path(os.environ["TANDEM_GOLDENS"])
     for model in models:
-        shutil.copytree(source / model, FILES / "goldens/models2" / model,
+        shutil.copytree(source / "models2" / model, FILES / "goldens/models2" / model,
                         ignore=shutil.ignore_patterns("logits*", "tokenizer*"))
+    shutil.copytree(source / "vision", FILES / "goldens/vision", ignore=shutil.ignore_patterns("images", "tokenizer*"))
     (FILES / "goldens/quantized").mkdir()  # read whole, if there
 
 

@@ -18,7 +18,7 @@ import zlib
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 from api_test import MODEL, Frontend, openai
 from goldens import read_goldens
-from pair import LIMIT, Pair, wait_for
+from pair import LIMIT, Pair, bin_dir, wait_for
 from server import Server
 
 NUM_TOKENS = 4  # of an image
@@ -373,12 +373,13 @@ class Urls(unittest.TestCase):
 class WholeModels(unittest.TestCase):
     """Recorded greedy tokens of the families, with their files, through HTTP and an engine."""
 
-    def check_family(self, name):
+    def check_family(self, name, *flags, programs=None):
         if "TANDEM_GOLDENS" not in os.environ:
             self.skipTest("TANDEM_GOLDENS is not set")
         root = pathlib.Path(os.environ["TANDEM_GOLDENS"]) / "vision"
         goldens = read_goldens(root / name)
-        with Pair("--served-model-name", "m", "--dtype", "float32", "--kv-cache-memory-bytes", "32M", model=root / name) as server:
+        with Pair("--served-model-name", "m", "--dtype", "float32", "--kv-cache-memory-bytes", "32M", *flags, model=root / name,
+                  programs=programs) as server:
             client = openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0, timeout=LIMIT)
             num_compared = 0
             for case in goldens["cases"]:
@@ -450,6 +451,15 @@ class WholeModels(unittest.TestCase):
 
     def test_qwen3_vl(self):
         self.check_family("qwen3_vl")
+
+    def test_qwen3_vl_on_an_emulated_gpu(self):
+        with tempfile.TemporaryDirectory(prefix="device-", dir=bin_dir()) as folder:
+            for name in ("tandem", "tandem-frontend", "tandem-media", "emulated/emulated-engine"):
+                of_pair = "tandem-engine-core" if "/" in name else name
+                os.link(bin_dir() / name, pathlib.Path(folder) / of_pair)
+            self.check_family("qwen3_vl", "--device", "cuda", "--threads", "1", "--max-model-len", "256", "--max-num-seqs", "4",
+                              "--max-num-batched-tokens", "32", "--compilation-config", '{"cudagraph_capture_sizes": [1, 2]}',
+                              programs=pathlib.Path(folder))
 
     def test_qwen2_5_vl(self):
         self.check_family("qwen2_5_vl")

@@ -196,7 +196,7 @@ EngineDriver::EngineDriver(const EngineDriverOptions& options) {
     runner_options.limits.drafts.num_input_slots = options.speculation.has_head() ? 0 : 1;
   }
   runner_options.limits.pooling = *pooling;
-  if (!is_device && options.takes_images) {
+  if (options.takes_images && (!is_device || options.ranks.num_ranks() == 1)) {
     runner_options.limits.images = ImageLimitsOf(config->vision);
   }
   runner_options.speculation = options.speculation;

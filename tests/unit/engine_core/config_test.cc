@@ -835,7 +835,8 @@ TEST_CASE("engine config: a model takes images where its tower is built, unless 
   CHECK(takes({"--limit-mm-per-prompt", R"({"image": 2, "video": 0})"}));
   CHECK_THAT(SetupError({"model", "--limit-mm-per-prompt", "none"}), Contains("a JSON object"));
   CHECK(takes({"--pipeline-parallel-size", "2"}));
-  CHECK_FALSE(Setup({"model", "--device", "cuda"}, model).runner.limits.images);
+  CHECK(Setup({"model", "--device", "cuda"}, model).runner.limits.images);
+  CHECK_FALSE(Setup({"model", "--device", "cuda", "-tp", "2"}, model).runner.limits.images);
   CHECK_FALSE(setup.engine.scheduler.needs_whole_images);
   CHECK(Setup({"model", "--device", "cpu", "--disable-chunked-mm-input"}, model)
             .engine.scheduler.needs_whole_images);

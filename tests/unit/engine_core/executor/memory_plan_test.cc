@@ -267,6 +267,13 @@ TEST_CASE("memory plan: a model that takes images needs its tower and their rows
   CHECK(plan.image_rows == int64_t{2048} * 3 * 2048 * 4);
   CHECK(plan.image_activations == int64_t{2048} * 4 * (600 + 800) * 4);
   CHECK(plan.step_bytes() == text.step_bytes() + plan.image_rows + plan.image_activations);
+  const HostMemory memory = {.total_bytes = int64_t{1} << 33, .available_bytes = int64_t{1} << 32};
+  CHECK(LessStep(memory, plan).resident_bytes == plan.step_bytes());
+  // A device's first steps have no images.
+  const MemoryPlan of_device = PlanMemory(model, limits, {.is_device = true});
+  const int64_t of_images = plan.image_rows + plan.image_activations;
+  CHECK(LessStep(memory, of_device).resident_bytes == of_images);
+  CHECK(LessStep(memory, of_device).available_bytes == memory.available_bytes - of_images);
   CHECK_THAT(MemoryAdvice(plan, {}), Contains("--language-model-only"));
   CHECK_THAT(MemoryAdvice(text, {}), !Contains("--language-model-only"));
 }

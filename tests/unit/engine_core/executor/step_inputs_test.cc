@@ -116,6 +116,71 @@ TEST_CASE("step inputs: another rank takes all but the plans' own numbers") {
   CHECK(static_cast<int64_t>(from.numbers().size()) == StepInputs::NumNumbers(shape));
 }
 
+// An image of 2 by 3 rows at places 4 to 9 of a request that has computed 3 tokens.
+TEST_CASE("step inputs: what tokens of images have goes to the device, and padding is a text") {
+  ExecutorLimits limits = {.num_blocks = 9,
+                           .block_size = 16,
+                           .max_num_seqs = 2,
+                           .max_num_batched_tokens = 40,
+                           .max_model_len = 32,
+                           .vocab_size = 10};
+  limits.images = ImageLimits{.merge_size = 2, .have_positions = true};
+  InputBatch batch(limits, {.vocab_size = 10, .max_logprobs = 0});
+  auto image = std::make_shared<ImageInput>();
+  image->runs = {{4, 6}};
+  image->grid_h = 4;
+  image->grid_w = 6;
+  const std::vector<TokenId> tokens(20, 1);
+  const wire::SamplingParams params;
+  const RequestId id = "a";
+  batch.Admit(RequestSlot{1},
+              {.request_id = &id,
+               .sampling_params = &params,
+               .token_ids = tokens,
+               .num_prompt_tokens = 20,
+               .images = std::make_shared<const RequestImages>(RequestImages{image})},
+              3);
+  batch.AppendBlocks(RequestSlot{1}, std::vector<BlockId>{BlockId{1}, BlockId{2}});
+  SchedulerOutput step;
+  step.requests.push_back(
+      {.slot = RequestSlot{1}, .num_computed_tokens = 3, .num_scheduled_tokens = 9});
+  StepLayout layout;
+  layout.Reserve(2);
+  layout.LayOut(step, batch);
+  const auto backend = EmulatedDevice();
+  StepShape shape = kMost;
+  shape.has_mrope = shape.has_last_seen = true;
+  StepInputs inputs = StepInputs::Create(&backend->device(), shape).value();
+  shape.num_tokens = layout.num_tokens();
+  shape.num_requests = layout.num_requests();
+  shape.num_logits_rows = layout.num_logits_rows();
+  inputs.Begin(shape);
+  inputs.Fill(layout, batch);
+  inputs.Send();
+  const auto sent = [&](const Tensor& part) {
+    std::vector<int32_t> numbers(static_cast<size_t>(part.NumElements()));
+    Tensor copy = part;
+    copy.data = numbers.data();
+    backend->device().CopyOut(copy, part);
+    return numbers;
+  };
+  CHECK(sent(inputs.device().mrope_positions) ==
+        std::vector<int32_t>{3, 4, 4, 4, 4, 4, 4, 7, 8,    // time
+                             3, 4, 4, 4, 5, 5, 5, 7, 8,    // height
+                             3, 4, 5, 6, 4, 5, 6, 7, 8});  // width
+  CHECK(sent(inputs.device().last_seen) == std::vector<int32_t>{3, 9, 9, 9, 9, 9, 9, 10, 11});
+
+  layout.LayOutPadding(/*num_tokens=*/3, /*tokens_per_request=*/2, /*num_logits_rows=*/0, 16);
+  shape.num_tokens = 3;
+  shape.num_requests = 2;
+  shape.num_logits_rows = 0;
+  inputs.Begin(shape);
+  inputs.Fill(layout, batch);
+  inputs.Send();
+  CHECK(sent(inputs.device().mrope_positions) == std::vector<int32_t>{0, 1, 0, 0, 1, 0, 0, 1, 0});
+  CHECK(sent(inputs.device().last_seen) == std::vector<int32_t>{0, 0, 0});
+}
+
 TEST_CASE("step inputs: one memory where the host's is the backend's") {
   const auto backend = MakeReferenceBackend();
   StepInputs inputs = StepInputs::Create(&backend->device(), kMost).value();

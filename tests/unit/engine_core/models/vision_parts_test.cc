@@ -46,11 +46,19 @@ TEST_CASE("positions between a table's rows are those of a plane through them") 
       numbers.push_back(static_cast<float>(10 * x - y));
     }
   }
-  const Tensor table(numbers.data(), DType::kF32, {kSide * kSide, 2});
   const int64_t height = GENERATE(2, 4, 10, 14), width = GENERATE(2, 6, 8);
   const std::vector<PatchPlace> places =
       PlacesOfPatches(static_cast<int32_t>(height), static_cast<int32_t>(width), 2);
-  const std::vector<float> positions = InterpolatedPositions(table, places, height, width);
+  const PositionMix mix = MixPositions(kSide, places, height, width);
+  REQUIRE(mix.rows.size() == 4 * places.size());
+  REQUIRE(mix.weights.size() == mix.rows.size());
+  std::vector<float> positions(2 * places.size());
+  for (size_t i = 0; i < mix.rows.size(); ++i) {
+    for (size_t column = 0; column < 2; ++column) {
+      positions[i / 4 * 2 + column] +=
+          mix.weights[i] * numbers[2 * static_cast<size_t>(mix.rows[i]) + column];
+    }
+  }
   for (size_t i = 0; i < places.size(); ++i) {
     const double y = places[i].row * 4.0 / static_cast<double>(height - 1);
     const double x = places[i].column * 4.0 / static_cast<double>(width - 1);
@@ -109,16 +117,10 @@ TEST_CASE("an image of one size is cut row by row, colour by colour") {
   }
 }
 
-TEST_CASE("patches are pooled to the means of squares") {
-  std::vector<float> x;
-  for (int y = 0; y < 4; ++y) {
-    for (int column = 0; column < 4; ++column) {
-      x.push_back(static_cast<float>(y));
-      x.push_back(static_cast<float>(column * column));
-    }
-  }
-  const std::vector<float> pooled = PoolPatches(Tensor(x.data(), DType::kF32, {16, 2}), 4);
-  CHECK(pooled == std::vector<float>{0.5, 0.5, 0.5, 6.5, 2.5, 0.5, 2.5, 6.5});
+TEST_CASE("patches of a pooled one are a square") {
+  CHECK(PatchesOfPooled(16, 4) ==
+        std::vector<int32_t>{0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15});
+  CHECK(PatchesOfPooled(4, 4) == std::vector<int32_t>{0, 1, 2, 3});
 }
 
 TEST_CASE("an image whose grid or pixels do not fit is refused") {

@@ -4,11 +4,11 @@
 
 #include <cmath>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/dummy_weights.h"
 #include "tests/support/kernels/one_request.h"
+#include "tests/support/made_towers.h"
 
 #include <catch2/catch.hpp>
 
@@ -18,94 +18,8 @@ namespace {
 using Catch::Matchers::Contains;
 using Json = nlohmann::json;
 
-Json Minimal(const std::string& architecture) {
-  Json json = {{"architectures", {architecture}},
-               {"text_config",
-                {{"vocab_size", 64},
-                 {"hidden_size", 32},
-                 {"intermediate_size", 48},
-                 {"num_hidden_layers", 3},
-                 {"num_attention_heads", 2},
-                 {"num_key_value_heads", 1},
-                 {"head_dim", 16},
-                 {"sliding_window", 16},
-                 {"rope_scaling", {{"type", "default"}, {"mrope_section", {4, 2, 2}}}}}},
-               {"vision_config",
-                {{"depth", 3},
-                 {"hidden_size", 144},  // heads of 72, as published models have them
-                 {"intermediate_size", 40},
-                 {"num_heads", 2},
-                 {"patch_size", 4},
-                 {"out_hidden_size", 32}}}};
-  Json& vision = json["vision_config"];
-  if (architecture.starts_with("Gemma")) {
-    json["text_config"].erase("rope_scaling");
-    json["mm_tokens_per_image"] = 4;
-    vision["num_hidden_layers"] = 2;
-    vision["num_attention_heads"] = 2;
-    vision["image_size"] = 24;
-  } else if (architecture.starts_with("Qwen2_5")) {
-    vision["hidden_size"] = 160;
-    vision["window_size"] = 16;
-    vision["fullatt_block_indexes"] = {1};
-  } else {
-    vision["num_position_embeddings"] = 9;
-    vision["deepstack_visual_indexes"] = {0, 2};
-  }
-  return json;
-}
-
-struct Image {
-  std::vector<float> numbers;
-  ImagePatches patches;
-};
-
-Image Draw(const ModelConfig& config, int32_t rows, int32_t columns, uint64_t seed) {
-  const bool is_siglip = config.vision.family == VisionFamily::kSiglip;
-  const int64_t side = config.vision.image_size;
-  const int64_t count =
-      is_siglip ? 3 * side * side : int64_t{rows} * columns * config.vision.patch_numbers();
-  std::mt19937_64 engine(seed);
-  Image image;
-  for (int64_t i = 0; i < count; ++i) {
-    image.numbers.push_back(static_cast<float>(engine() >> 40) * 0x1p-23f - 1);
-  }
-  float* data = image.numbers.data();
-  image.patches.pixels =
-      is_siglip
-          ? Tensor(data, DType::kF32, {1, 3, side, side})
-          : Tensor(data, DType::kF32, {int64_t{rows} * columns, config.vision.patch_numbers()});
-  if (!is_siglip) {
-    image.patches.grid_h = rows;
-    image.patches.grid_w = columns;
-  }
-  return image;
-}
-
 std::unique_ptr<Backend> Cpu(DType dtype, int num_threads) {
   return MakeCpuBackend({.dtype = dtype, .num_threads = num_threads}).value();
-}
-
-constexpr ModelLimits kLimits = {.max_tokens = 64, .max_logits_rows = 64, .max_positions = 64};
-
-std::vector<float> Encode(VisionTower* tower, const Image& image) {
-  const int64_t tokens = tower->NumTokens(image.patches), columns = tower->num_columns();
-  std::vector<float> rows(static_cast<size_t>(tokens * columns));
-  const Status status =
-      tower->Encode(image.patches, Tensor(rows.data(), DType::kF32, {tokens, columns}));
-  INFO(status.ToString());
-  REQUIRE(status.ok());
-  return rows;
-}
-
-StatusOr<std::unique_ptr<VisionTower>> LoadDummy(const ModelConfig& config, Backend* backend,
-                                                 RankShare share = {}) {
-  const auto weights = MakeDummyWeights(1);
-  return LoadVisionTower({.config = config,
-                          .limits = kLimits,
-                          .weights = *weights,
-                          .backend = *backend,
-                          .share = share});
 }
 
 TEST_CASE("towers: an image's bits depend on no other image and on no number of threads") {
@@ -114,25 +28,25 @@ TEST_CASE("towers: an image's bits depend on no other image and on no number of 
                "Gemma3ForConditionalGeneration");
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   CAPTURE(architecture, dtype);
-  const auto config = ParseModelConfig(Minimal(architecture).dump(), "");
+  const auto config = ParseModelConfig(MadeTowerConfig(architecture).dump(), "");
   INFO(config.status().ToString());
   REQUIRE(config.ok());
   const auto one = Cpu(dtype, 1), three = Cpu(dtype, 3);
-  const auto alone = LoadDummy(*config, one.get()), busy = LoadDummy(*config, three.get());
+  const auto alone = LoadMadeTower(*config, one.get()), busy = LoadMadeTower(*config, three.get());
   INFO(alone.status().ToString());
   REQUIRE(alone.ok());
   REQUIRE(busy.ok());
-  const Image small = Draw(*config, 4, 6, 1), large = Draw(*config, 30, 22, 2);
-  const std::vector<float> expected = Encode(alone->get(), small);
-  CHECK(Encode(busy->get(), large) != expected);
-  CHECK(Encode(busy->get(), small) == expected);
+  const MadeImage small = DrawImage(*config, 4, 6, 1), large = DrawImage(*config, 30, 22, 2);
+  const std::vector<float> expected = RowsOf(alone->get(), one.get(), small);
+  CHECK(RowsOf(busy->get(), three.get(), large) != expected);
+  CHECK(RowsOf(busy->get(), three.get(), small) == expected);
   for (const float number : expected) REQUIRE(std::isfinite(number));
   // The reference computes the same in another order.
   if (dtype != DType::kF32) return;
   const auto reference = MakeReferenceBackend();
-  const auto slow = LoadDummy(*config, reference.get());
+  const auto slow = LoadMadeTower(*config, reference.get());
   REQUIRE(slow.ok());
-  const std::vector<float> rows = Encode(slow->get(), small);
+  const std::vector<float> rows = RowsOf(slow->get(), reference.get(), small);
   for (size_t i = 0; i < rows.size(); ++i) CHECK(rows[i] == Approx(expected[i]).margin(1e-4));
 }
 
@@ -142,11 +56,12 @@ TEST_CASE("towers: the parts of two images take turns, and the bits stay") {
                "Gemma3ForConditionalGeneration");
   const DType dtype = GENERATE(DType::kF32, DType::kBf16);
   CAPTURE(architecture, dtype);
-  const auto config = ParseModelConfig(Minimal(architecture).dump(), "");
+  const auto config = ParseModelConfig(MadeTowerConfig(architecture).dump(), "");
   const auto backend = Cpu(dtype, 2);
-  const auto tower = LoadDummy(*config, backend.get());
+  const auto tower = LoadMadeTower(*config, backend.get());
   REQUIRE(tower.ok());
-  const Image images[] = {Draw(*config, 4, 6, 1), Draw(*config, 30, 22, 2)};  // 660 patches
+  const MadeImage images[] = {DrawImage(*config, 4, 6, 1),
+                              DrawImage(*config, 30, 22, 2)};  // 660 patches
   std::vector<float> rows[2];
   TowerWork works[2];
   for (int i = 0; i < 2; ++i) {
@@ -167,7 +82,7 @@ TEST_CASE("towers: the parts of two images take turns, and the bits stay") {
   }
   for (int i = 0; i < 2; ++i) {
     CHECK(works[i].done());
-    CHECK(rows[i] == Encode(tower->get(), images[i]));
+    CHECK(rows[i] == RowsOf(tower->get(), backend.get(), images[i]));
   }
 }
 
@@ -204,25 +119,26 @@ TEST_CASE("tower work: parts run in order, as many as the share needs, and none 
 }
 
 TEST_CASE("towers: Qwen2.5's layers with windows see no patch beyond theirs") {
-  Json json = Minimal("Qwen2_5_VLForConditionalGeneration");
+  Json json = MadeTowerConfig("Qwen2_5_VLForConditionalGeneration");
   json["vision_config"]["fullatt_block_indexes"] = Json::array();
   const auto windowed = ParseModelConfig(json.dump(), "");
   json["vision_config"]["fullatt_block_indexes"] = {1};
   const auto mixed = ParseModelConfig(json.dump(), "");
   const auto backend = Cpu(DType::kF32, 1);
-  const auto tower = LoadDummy(*windowed, backend.get()), whole = LoadDummy(*mixed, backend.get());
+  const auto tower = LoadMadeTower(*windowed, backend.get()),
+             whole = LoadMadeTower(*mixed, backend.get());
   REQUIRE(tower.ok());
   REQUIRE(whole.ok());
   // Windows of 2 by 2 merged rows: the image has 2 by 2 of them, whose first merged row is 0.
-  Image image = Draw(*windowed, 8, 8, 3);
-  const std::vector<float> before = Encode(tower->get(), image);
-  const std::vector<float> whole_before = Encode(whole->get(), image);
+  MadeImage image = DrawImage(*windowed, 8, 8, 3);
+  const std::vector<float> before = RowsOf(tower->get(), backend.get(), image);
+  const std::vector<float> whole_before = RowsOf(whole->get(), backend.get(), image);
   for (float& number : image.numbers) {
     const auto patch = (&number - image.numbers.data()) / windowed->vision.patch_numbers();
     if (patch >= 4 * 15) number += 1;  // the last merged row alone
   }
-  const std::vector<float> after = Encode(tower->get(), image);
-  const std::vector<float> whole_after = Encode(whole->get(), image);
+  const std::vector<float> after = RowsOf(tower->get(), backend.get(), image);
+  const std::vector<float> whole_after = RowsOf(whole->get(), backend.get(), image);
   const auto changes = [](const std::vector<float>& a, const std::vector<float>& b, int64_t row) {
     return !std::equal(a.begin() + row * 32, a.begin() + (row + 1) * 32, b.begin() + row * 32);
   };
@@ -240,11 +156,11 @@ TEST_CASE("towers: what is not built is refused at the start") {
     const auto config = ParseModelConfig(json.dump(), "");
     INFO(config.status().ToString());
     REQUIRE(config.ok());
-    const auto tower = LoadDummy(*config, backend.get(), share);
+    const auto tower = LoadMadeTower(*config, backend.get(), share);
     REQUIRE_FALSE(tower.ok());
     return tower.status().message();
   };
-  const Json qwen = Minimal("Qwen3VLForConditionalGeneration");
+  const Json qwen = MadeTowerConfig("Qwen3VLForConditionalGeneration");
   CHECK_THAT(message(qwen, {.rank = 0, .size = 2}), Contains("ranks"));
   Json json = qwen;
   json["vision_config"]["hidden_act"] = "quick_gelu";
@@ -258,23 +174,23 @@ TEST_CASE("towers: what is not built is refused at the start") {
   json = qwen;
   json["text_config"]["num_hidden_layers"] = 1;
   CHECK_THAT(message(json), Contains("deepstack_visual_indexes"));
-  json = Minimal("Gemma3ForConditionalGeneration");
+  json = MadeTowerConfig("Gemma3ForConditionalGeneration");
   json["text_config"]["sliding_window"] = 3;
   CHECK_THAT(message(json), Contains("sliding_window"));
-  const auto text = ParseModelConfig(Minimal("Qwen3ForCausalLM").dump(), "");
+  const auto text = ParseModelConfig(MadeTowerConfig("Qwen3ForCausalLM").dump(), "");
   REQUIRE(text.ok());
-  CHECK(*LoadDummy(*text, backend.get()) == nullptr);
+  CHECK(*LoadMadeTower(*text, backend.get()) == nullptr);
 }
 
 // The logits of a text of made-up weights.
 class Text {
  public:
   explicit Text(const std::string& architecture)
-      : config_(ParseModelConfig(Minimal(architecture).dump(), "")),
+      : config_(ParseModelConfig(MadeTowerConfig(architecture).dump(), "")),
         backend_(Cpu(DType::kBf16, 1)) {
     REQUIRE(config_.ok());
     const auto weights = MakeDummyWeights(5);
-    auto model = LoadModel({*config_, kLimits, *weights, *backend_});
+    auto model = LoadModel({*config_, kMadeTowerLimits, *weights, *backend_});
     REQUIRE(model.ok());
     model_ = std::move(*model);
   }
