@@ -116,7 +116,9 @@ Status SetPooling(const EngineConfig& config, const ModelConfig& model, EngineSe
   const auto refuse = [](const std::string& flag) {
     return InvalidArgumentError(flag + ": is not built for models that make vectors or scores");
   };
-  if (setup->device == "cuda") return refuse("--device cuda");
+  if (setup->device == "cuda" && config.tensor_parallel_size > 1) {
+    return refuse("--tensor-parallel-size above 1 with --device cuda");
+  }
   if (!config.speculative_config.empty()) return refuse("--speculative-config");
   if (config.enable_prompt_embeds) return refuse("--enable-prompt-embeds");
   return OkStatus();
@@ -277,7 +279,8 @@ Status SetGraphs(const EngineConfig& config, EngineSetup* setup) {
     }
     options.sizes.push_back(*size);
   }
-  if (is_cuda && !config.enforce_eager && compilation.captures) {
+  // Of decode steps, which models that pool have none of.
+  if (is_cuda && !config.enforce_eager && compilation.captures && !setup->runner.limits.pooling) {
     setup->runner.graph_sizes = GraphSizes(options);
   }
   return OkStatus();
@@ -342,7 +345,9 @@ void SetScheduling(const EngineConfig& config, EngineSetup* setup) {
   } else if (is_xxhash) {
     cache.hash_seed = RandomHex(64);
   }
-  setup->engine.async_scheduling = config.async_scheduling.value_or(setup->device == "cuda");
+  // The results of a step that pools are there when it has been submitted.
+  const bool overlaps = setup->device == "cuda" && !setup->runner.limits.pooling;
+  setup->engine.async_scheduling = config.async_scheduling.value_or(overlaps);
   setup->engine.engine_index =
       static_cast<int32_t>(config.data_parallel_rank - config.data_parallel_start_rank);
   setup->engine.shutdown_timeout_s = config.shutdown_timeout;

@@ -70,7 +70,7 @@ tandem_test(unit_replay LABEL unit SRCS unit/engine_core/replay_test.cc
   DEPS tests/simulation tests/support/files engine_core proto_msgpack)
 tandem_test(unit_allocations LABEL unit SRCS unit/engine_core/scheduler/allocations_test.cc
   DEPS tests/simulation tests/support/heap)
-module(tests/support/engine SRCS engine_driver.cc golden_logits.cc greedy_text.cc made_weights.cc
+module(tests/support/engine SRCS engine_driver.cc golden_logits.cc golden_pooling.cc greedy_text.cc made_weights.cc
   DEPS engine_core/adapters engine_core/executor engine_core/scheduler engine_core/weights kernels proto_msgpack
        tests/support tests/support/files tests/support/gzip tests/support/kernels nlohmann_json::nlohmann_json Catch2::Catch2)
 tandem_test(golden_models LABEL golden
@@ -103,7 +103,7 @@ tandem_test(golden_gguf_twins LABEL golden
        tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_cuda LABEL golden
   SRCS golden/emulated_cuda_test.cc golden/emulated_adapters_test.cc golden/emulated_drafts_test.cc golden/emulated_quantized_test.cc golden/emulated_states_test.cc
-       golden/emulated_vision_test.cc support/made_towers.cc support/vision_cases.cc support/vision_images.cc
+       golden/emulated_pooling_test.cc golden/emulated_vision_test.cc support/made_towers.cc support/vision_cases.cc support/vision_images.cc
   DEPS tandem_emulated_cuda tests/support/cuda_emulation engine_core engine_core/adapters engine_core/executor engine_core/scheduler
        tests/support tests/support/engine tests/support/files tests/support/kernels nlohmann_json::nlohmann_json)
 tandem_test(golden_emulated_ranks LABEL golden

@@ -392,7 +392,7 @@ bool ModelRunner::MustFinishFirst(const SchedulerOutput& step) const {
       });
     });
   }
-  if (newest_->result == nullptr) return false;
+  if (newest_->result == nullptr || pooler_ != nullptr) return false;
   if (newest_->layout.has_host_rows || sampler_->verifies_on_device()) return true;
   if (drafts_ && drafts_->reads_states()) return true;
   // Its logprobs of a prompt are kept in the request's row.

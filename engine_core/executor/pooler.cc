@@ -30,11 +30,14 @@ double DivisorOf(PoolingType type, double n) {
 StatusOr<std::unique_ptr<Pooler>> Pooler::Create(Backend* backend, const PoolerConfig& config,
                                                  PoolerHead head, const ExecutorLimits& limits,
                                                  int64_t hidden_size, int64_t num_token_types) {
-  CHECK(backend->device().memory_is_host()) << "pooling is not built for devices";
   std::unique_ptr<Pooler> pooler(new Pooler(backend, config, std::move(head), hidden_size));
-  ASSIGN_OR_RETURN(pooler->states_,
-                   backend->device().Allocate(backend->activation_dtype(),
-                                              {limits.max_num_batched_tokens, hidden_size}));
+  Device& device = backend->device();
+  const DType act = backend->activation_dtype();
+  const int64_t tokens = limits.max_num_batched_tokens;
+  ASSIGN_OR_RETURN(pooler->states_, device.Allocate(act, {tokens, hidden_size}));
+  if (!device.memory_is_host()) {
+    ASSIGN_OR_RETURN(pooler->staging_, device.AllocateStaging(act, {tokens, hidden_size}));
+  }
   pooler->num_token_types_ = num_token_types;
   pooler->rows_.resize(static_cast<size_t>(limits.max_num_seqs));
   pooler->results_.resize(static_cast<size_t>(limits.max_num_seqs));
@@ -67,7 +70,11 @@ void Pooler::FillTokenTypes(const StepLayout& layout, const Tensor& types) const
 }
 
 void Pooler::Run(const StepLayout& layout, Model* model, ModelOutput* result) {
-  model->NormStates(states_.view().Rows(0, layout.num_tokens()));
+  const Tensor states = states_.view().Rows(0, layout.num_tokens());
+  model->NormStates(states);
+  if (!staging_.view().empty()) {
+    backend_->device().CopyOut(staging_.view().Rows(0, layout.num_tokens()), states);
+  }
   result->sampled_token_ids.assign(layout.requests.size(), kNoToken);
   const auto num_requests = static_cast<int64_t>(layout.requests.size());
   backend_->ParallelFor(num_requests, 1, [&](int64_t begin, int64_t end) {
@@ -87,7 +94,7 @@ void Pooler::Run(const StepLayout& layout, Model* model, ModelOutput* result) {
 void Pooler::ReadState(int64_t token_row, std::vector<float>* state) const {
   state->resize(static_cast<size_t>(hidden_size_));
   ConvertTensor(Tensor(state->data(), DType::kF32, {1, hidden_size_}),
-                states_.view().Rows(token_row, 1));
+                host_states().Rows(token_row, 1));
 }
 
 void Pooler::Add(int64_t token_row, double weight, Row* row) const {

@@ -6,7 +6,8 @@
 // depend neither on the batch nor on how the prompt was cut. Of a token-wise task each token is
 // pooled alone, and the result has a row for each.
 // Thread: engine loop; requests are computed on the backend's threads. Owns: the states of a step,
-// and what each request has of the chunks before. Only where memory is the host's.
+// which are copied to the host from a device that has memory of its own, and what each request has
+// of the chunks before.
 // Failure: memory and weights, in Create. States that are no numbers end their request.
 
 #include <memory>
@@ -46,6 +47,9 @@ class Pooler {
 
   Pooler(Backend* backend, const PoolerConfig& config, PoolerHead head, int64_t hidden_size)
       : backend_(backend), config_(config), head_(std::move(head)), hidden_size_(hidden_size) {}
+  const Tensor& host_states() const {
+    return staging_.view().empty() ? states_.view() : staging_.view();
+  }
   // In float32.
   void ReadState(int64_t token_row, std::vector<float>* state) const;
   // To the sum, times the weight; of kMax the larger number counts.
@@ -63,6 +67,7 @@ class Pooler {
   int64_t hidden_size_;
   int64_t num_token_types_ = 0;
   OwnedTensor states_;     // [T, H] act
+  OwnedTensor staging_;    // the same on the host; empty: states_ are there
   std::vector<Row> rows_;  // by slot
   std::vector<RequestResult> results_;
 };

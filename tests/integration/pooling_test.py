@@ -551,7 +551,7 @@ class Generators(unittest.TestCase):
                 self.assertIn("modules.json must be a list of objects", done.stdout + done.stderr)
 
     def test_what_is_not_built_is_refused_by_name(self):
-        for flags in (("--device", "cuda"), ("--enable-prompt-embeds",)):
+        for flags in (("--device", "cuda", "-tp", "2"), ("--enable-prompt-embeds",)):
             with Pair("--runner", "pooling", *flags, wait=False) as server:
                 self.assertNotEqual(server.process.wait(LIMIT), 0)
                 self.assertIn("is not built for models that make vectors", server.log)

@@ -46,6 +46,23 @@ std::string SetupError(const std::vector<std::string>& args) {
   return setup.status().message();
 }
 
+TEST_CASE("engine config: models that pool on cuda have no graphs, no overlap and one device") {
+  const auto setup = [](std::vector<std::string> flags) {
+    flags.insert(flags.begin(), {"model", "--device", "cuda", "--convert", "embed"});
+    ModelConfig model = SmallModel();
+    model.is_bidirectional = true;
+    return MakeSetup(ParseOk(flags), model);
+  };
+  const auto one = setup({});
+  INFO(one.status().ToString());
+  REQUIRE(one.ok());
+  CHECK(one->runner.graph_sizes.empty());
+  CHECK_FALSE(one->engine.async_scheduling);
+  CHECK(one->attention == AttentionBackend::kTandem);
+  CHECK_THAT(setup({"-tp", "2"}).status().message(),
+             Contains("--tensor-parallel-size") && Contains("--device cuda"));
+}
+
 TEST_CASE("engine config: adapters on the cpu and on cuda") {
   for (const char* device : {"cpu", "cuda"}) {
     const EngineSetup setup = Setup({"model", "--device", device, "--enable-lora", "--max-loras",
