@@ -40,7 +40,9 @@ constexpr ConfigRules kModernBertRules = {
     .defaults = R"({"rms_norm_eps": 1e-5, "hidden_act": "gelu", "rope_theta": 160000,
                     "rope_local_base_freq": 10000, "sliding_window": 128,
                     "global_attn_every_n_layers": 3, "max_position_embeddings": 8192,
-                    "type_vocab_size": null})"};
+                    "type_vocab_size": null})",
+    // Published files say absolute.
+    .overrides = R"({"position_embedding_type": "rotary"})"};
 constexpr ConfigRules kRobertaRules = {.has_rope = false,
                                        .has_gated_mlp = false,
                                        .is_encoder = true,
