@@ -364,9 +364,9 @@ void EngineClient::LeaveEngine(int engine_index) {
   resumption_.Leave(engine_index, thread_.clock->Monotonic());
 }
 
-void EngineClient::ComeBack(int engine_index) {
+void EngineClient::ComeBack(int engine_index, bool has_ended) {
   const Batch batch(this);
-  resumption_.ComeBack(engine_index);
+  resumption_.ComeBack(engine_index, has_ended);
 }
 
 void EngineClient::WatchDeadline() {

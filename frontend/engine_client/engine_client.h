@@ -122,14 +122,14 @@ class EngineClient {
   // each.
   struct Sharing {
     std::function<void(int engine_index)> reserve;
-    std::function<void(int engine_index)> release;
+    std::function<void(int engine_index, bool has_ended)> release;
   };
   void ShareEngines(Sharing sharing) { sharing_ = std::move(sharing); }
   void OnReserved();
   // Another client reserves the engine: when this returns, what it had of this one's has been
   // aborted and waits, but for requests that are not kept. ComeBack ends it.
   void LeaveEngine(int engine_index);
-  void ComeBack(int engine_index);
+  void ComeBack(int engine_index, bool has_ended);
 
   // Calls a utility method of one engine ("reset_prefix_cache", args a packed msgpack array; empty:
   // none). The callback gets the packed result (empty: nil) or why there is none.

@@ -274,8 +274,8 @@ Resumption::Calls EngineClient::ResumptionCalls() {
                 return false;
               },
           .release =
-              [this](int engine_index) {
-                if (sharing_.release) sharing_.release(engine_index);
+              [this](int engine_index, bool has_ended) {
+                if (sharing_.release) sharing_.release(engine_index, has_ended);
               }};
 }
 

@@ -11,17 +11,15 @@ ProbationTurns::ProbationTurns(std::vector<EngineClient*> clients)
     : clients_(std::move(clients)), own_(clients_.size()) {
   EngineClient* const first = clients_.front();
   for (size_t i = 0; i < clients_.size(); ++i) {
-    EngineClient* const client = clients_[i];
-    client->ShareEngines({.reserve =
-                              [this, first, i](int engine_index) {
-                                first->RunOnShard(
-                                    [this, i, engine_index] { Reserve(i, engine_index); });
-                              },
-                          .release =
-                              [this, first, i, client](int engine_index) {
-                                const bool has_ended = !client->engine_ready(engine_index);
-                                first->RunOnShard([this, i, has_ended] { Release(i, has_ended); });
-                              }});
+    clients_[i]->ShareEngines(
+        {.reserve =
+             [this, first, i](int engine_index) {
+               first->RunOnShard([this, i, engine_index] { Reserve(i, engine_index); });
+             },
+         .release =
+             [this, first, i](int, bool has_ended) {
+               first->RunOnShard([this, i, has_ended] { Release(i, has_ended); });
+             }});
   }
 }
 
@@ -38,7 +36,7 @@ void ProbationTurns::Reserve(size_t asker, int engine_index) {
 }
 
 void ProbationTurns::Release(size_t asker, bool has_ended) {
-  End(own_[asker]);
+  End(own_[asker], has_ended);
   if (sharing_.release) sharing_.release(static_cast<int>(asker), has_ended);
 }
 
@@ -64,14 +62,15 @@ void ProbationTurns::OnLeft(int64_t turn) {
   if (!is_over && ++num_left_ == clients_.size()) turns_.front().left();
 }
 
-void ProbationTurns::End(int64_t turn) {
+void ProbationTurns::End(int64_t turn, bool has_ended) {
   const auto found = std::ranges::find(turns_, turn, &Turn::number);
   const bool was_first = found == turns_.begin();
   const int engine_index = found->engine_index;
   turns_.erase(found);
   if (!was_first) return;
   for (EngineClient* const client : clients_) {
-    client->RunOnShard([client, engine_index] { client->ComeBack(engine_index); });
+    client->RunOnShard(
+        [client, engine_index, has_ended] { client->ComeBack(engine_index, has_ended); });
   }
   if (!turns_.empty()) BeginFirst();
 }

@@ -40,7 +40,8 @@ class ProbationTurns {
   // Calls `left` when the turn has come and all clients have left the engine. Returns the turn.
   int64_t Begin(int engine_index, std::function<void()> left);
   // Of a turn that has begun, or whose time has not come.
-  void End(int64_t turn);
+  // has_ended: so has the engine.
+  void End(int64_t turn, bool has_ended = false);
 
  private:
   struct Turn {

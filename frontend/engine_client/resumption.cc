@@ -30,6 +30,8 @@ Resumption::Resumption(ResumeLimits limits, RunningRequests* running, EngineHeal
 // ---- An engine dies ----
 
 void Resumption::OnLost(int engine_index, const Status& why, double now) {
+  lost_since_left_.insert(engine_index);
+  NoticeEnd(engine_index);
   if (RunsSuspect(engine_index)) EndProbation();
   const std::vector<RequestId> ids = running_->RequestsOf(engine_index);
   const size_t num_waiting_before = waiting_.size();
@@ -41,6 +43,7 @@ void Resumption::OnLost(int engine_index, const Status& why, double now) {
 }
 
 int64_t Resumption::OnTakenOver(int engine_index, int64_t max_model_len, double now) {
+  NoticeEnd(engine_index);
   const std::optional<RequestId> suspect =
       RunsSuspect(engine_index) ? std::optional(EndProbation()) : std::nullopt;
   int64_t num_moved = 0;
@@ -138,7 +141,8 @@ bool Resumption::RunsSuspect(int engine_index) const {
 RequestId Resumption::EndProbation() {
   const Probation probation = *std::exchange(probation_, std::nullopt);
   health_->SetReserved(probation.engine_index, false);
-  if (calls_.release) calls_.release(probation.engine_index);
+  const bool has_ended = probation.request_id && !health_->connected(probation.engine_index);
+  if (calls_.release) calls_.release(probation.engine_index, has_ended);
   return probation.request_id.value_or("");
 }
 
@@ -209,6 +213,8 @@ void Resumption::RenewDeadlines(double now) {
 // ---- Suspects of other shards ----
 
 void Resumption::Leave(int engine_index, double now) {
+  lost_since_left_.erase(engine_index);
+  unseen_ends_.erase(engine_index);
   health_->SetReserved(engine_index, true);
   for (const RequestId& request_id : running_->RequestsOf(engine_index)) {
     TakeBack(request_id, UnavailableError("the engine runs another request alone"), now);
@@ -216,7 +222,15 @@ void Resumption::Leave(int engine_index, double now) {
   RenewDeadlines(now);
 }
 
-void Resumption::ComeBack(int engine_index) {
+void Resumption::NoticeEnd(int engine_index) {
+  if (unseen_ends_.erase(engine_index) > 0) ComeBack(engine_index, /*has_ended=*/false);
+}
+
+void Resumption::ComeBack(int engine_index, bool has_ended) {
+  if (has_ended && !lost_since_left_.contains(engine_index)) {
+    unseen_ends_.insert(engine_index);
+    return;
+  }
   // It may have been asked for here meanwhile.
   if (probation_ && probation_->engine_index == engine_index) return;
   health_->SetReserved(engine_index, false);

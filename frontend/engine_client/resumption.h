@@ -16,6 +16,7 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "common/ids.h"
@@ -36,7 +37,8 @@ class Resumption {
     // The engine is to run a suspect alone. False: others have requests there, and OnReserved is
     // called once these have left it. Each ends with a release, which is not answered.
     std::function<bool(int engine_index)> reserve;
-    std::function<void(int engine_index)> release;
+    // has_ended: it did while the suspect was alone there, which others may not have noticed yet.
+    std::function<void(int engine_index, bool has_ended)> release;
   };
 
   Resumption(ResumeLimits limits, RunningRequests* running, EngineHealth* health, Calls calls);
@@ -52,8 +54,9 @@ class Resumption {
   void OnReserved(double now);
   // Another shard runs a suspect alone on the engine: requests leave it, and none is sent there.
   void Leave(int engine_index, double now);
-  // That is over.
-  void ComeBack(int engine_index);
+  // That is over. has_ended: by the engine's end. Where this shard has not seen that yet, requests
+  // come back once it has, or the end would count against them.
+  void ComeBack(int engine_index, bool has_ended);
   // A running request without an engine, which none takes: it waits like those that lost theirs.
   void WaitForEngine(const RequestId& request_id, const Status& why, double now);
   // No request waits or is on probation.
@@ -83,6 +86,7 @@ class Resumption {
   void OnDeath(const RequestId& request_id, const Status& why, double now);
   void Wait(Waiting waiting);
   bool RunsSuspect(int engine_index) const;
+  void NoticeEnd(int engine_index);
   // Returns the suspect.
   RequestId EndProbation();
   void EndPassedProbation(double now);
@@ -109,6 +113,7 @@ class Resumption {
   const Calls calls_;
   std::vector<Waiting> waiting_;  // in order of arrival
   std::optional<Probation> probation_;
+  std::set<int> lost_since_left_, unseen_ends_;  // engines
 };
 
 }  // namespace tandem

@@ -54,7 +54,7 @@ struct Setup {
                   reserved.push_back(engine);
                   return !shares_engines;
                 },
-            .release = [this](int engine) { released.push_back(engine); }};
+            .release = [this](int engine, bool) { released.push_back(engine); }};
   }
   StatusOr<int> Choose(std::optional<int> rank) {
     Status why = UnavailableError("none");
@@ -314,7 +314,7 @@ TEST_CASE("resumption: a suspect is sent once the requests of other shards have 
   CHECK_FALSE(setup.health.CheckTakesRequests(0).ok());
   // Another shard's turn comes first.
   setup.resumption.Leave(0, setup.now);
-  setup.resumption.ComeBack(0);
+  setup.resumption.ComeBack(0, /*has_ended=*/false);
   setup.resumption.SendWaiting(setup.now);
   CHECK(setup.sent.empty());
   setup.resumption.OnReserved(setup.now);
@@ -350,7 +350,7 @@ TEST_CASE("resumption: requests leave an engine for another shard's suspect, whi
   // That engine may die and come back.
   setup.DieAndComeBack();
   CHECK(setup.sent.empty());
-  setup.resumption.ComeBack(0);
+  setup.resumption.ComeBack(0, /*has_ended=*/false);
   setup.resumption.SendWaiting(setup.now);
   CHECK(setup.TakeSent() == Sent{"a~1@0"});
   setup.Step({"a"}, /*finishes=*/true);
@@ -439,6 +439,24 @@ TEST_CASE("resumption: requests move to an engine that takes over, and nothing i
   CHECK(setup.running.num_per_engine() == std::vector<int64_t>{2, 0});
   for (int i = 0; i < 5; ++i) setup.TakeOver();
   CHECK(setup.outcomes.empty());
+  CHECK(setup.running.Find("a")->deaths.num_deaths() == 0);
+}
+
+TEST_CASE("resumption: requests come back once their shard has seen the end of the engine") {
+  Setup setup({.max_restarts = 0});
+  setup.Add("a");
+  setup.resumption.Leave(0, setup.now);
+  setup.resumption.ComeBack(0, /*has_ended=*/true);
+  setup.resumption.SendWaiting(setup.now);
+  CHECK(setup.sent.empty());
+  setup.DieAndComeBack();
+  CHECK(setup.TakeSent() == Sent{"a~1@0"});
+  // And at once where it has.
+  setup.resumption.Leave(0, setup.now);
+  setup.DieAndComeBack();
+  setup.resumption.ComeBack(0, /*has_ended=*/true);
+  setup.resumption.SendWaiting(setup.now);
+  CHECK(setup.TakeSent() == Sent{"a~2@0"});
   CHECK(setup.running.Find("a")->deaths.num_deaths() == 0);
 }
 
