@@ -174,7 +174,12 @@ void WarnOfUnusedTensors(const Weights& weights, const ModelConfig& model) {
 }
 
 ModelSourceOptions SourceOf(const EngineConfig& config, const ModelConfig& model,
-                            const EngineSetup& setup, RankGroup* ranks) {
+                            const EngineSetup& setup, RankGroup* ranks,
+                            PackedCheck* packed_check = nullptr) {
+  std::function<void(PackedParts)> on_packed;
+  if (packed_check != nullptr) {
+    on_packed = [packed_check](PackedParts parts) { packed_check->Push(std::move(parts)); };
+  }
   return {.path = config.model,
           .load_format = config.load_format,
           .seed = static_cast<uint64_t>(config.seed),
@@ -184,7 +189,8 @@ ModelSourceOptions SourceOf(const EngineConfig& config, const ModelConfig& model
           .ranks = ranks,
           .splits_experts = setup.splits_experts,
           .makes_logits = !setup.runner.limits.pooling,
-          .kv_format = setup.runner.kv_format};
+          .kv_format = setup.runner.kv_format,
+          .on_packed = std::move(on_packed)};
 }
 
 // What is mapped becomes resident only as it is read.
@@ -235,11 +241,11 @@ struct LoadedParts {
 StatusOr<LoadedParts> LoadParts(const EngineConfig& config, const ModelConfig& model_config,
                                 const std::optional<DraftModelConfig>& draft_config,
                                 Backend* backend, EngineSetup* setup, const LoadedRunner& loaded,
-                                StartupLog* startup) {
+                                PackedCheck* packed_check, StartupLog* startup) {
   const MemoryPlan& plan = *setup->memory_plan;
   LoadedParts parts;
-  parts.source =
-      std::make_unique<ModelSource>(SourceOf(config, model_config, *setup, loaded.ranks.get()));
+  parts.source = std::make_unique<ModelSource>(
+      SourceOf(config, model_config, *setup, loaded.ranks.get(), packed_check));
   RETURN_IF_ERROR(parts.source->Open());
   startup->Done("weights mapped");
   ASSIGN_OR_RETURN(parts.model, parts.source->Load(backend, loaded.adapter_sites.get()));
@@ -312,7 +318,7 @@ void LogKvCache(const ModelConfig& model_config, const EngineSetup& setup, int64
 StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
     const EngineConfig& config, const ModelConfig& model_config,
     const std::optional<DraftModelConfig>& draft_config, std::unique_ptr<Backend> backend,
-    EngineSetup* setup, LoadedRunner* loaded, StartupLog* startup) {
+    EngineSetup* setup, LoadedRunner* loaded, PackedCheck* packed_check, StartupLog* startup) {
   const int64_t bytes_per_block = KvBytesPerBlock(model_config, draft_config, *backend, *setup);
   if (setup->max_lora_rank > 0) {
     loaded->adapter_sites = std::make_unique<AdapterSites>();
@@ -321,7 +327,7 @@ StatusOr<std::unique_ptr<ModelRunner>> MakeRunner(
                               .max_in_step = setup->engine.scheduler.max_loras};
   }
   ASSIGN_OR_RETURN(LoadedParts parts, LoadParts(config, model_config, draft_config, backend.get(),
-                                                setup, *loaded, startup));
+                                                setup, *loaded, packed_check, startup));
   ASSIGN_OR_RETURN(
       std::unique_ptr<ModelRunner> runner,
       ModelRunner::CreateWithoutCache(std::move(backend), std::move(parts.model), model_config,
@@ -417,7 +423,7 @@ CacheSize SizeOf(const ExecutorLimits& limits) {
 
 StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig& model_config,
                                   EngineSetup* setup, StartupLog* startup,
-                                  WorkerProcesses::OnLost on_lost) {
+                                  WorkerProcesses::OnLost on_lost, PackedCheck* packed_check) {
   RETURN_IF_ERROR(CheckDevices(*setup));
   ASSIGN_OR_RETURN(std::unique_ptr<Backend> backend, MakeBackend(*setup, 0));
   startup->Done("device", std::string(backend->description()) + ", dtype " +
@@ -445,7 +451,8 @@ StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig&
     }
   }
   StatusOr<std::unique_ptr<ModelRunner>> runner =
-      MakeRunner(config, model_config, draft_config, std::move(backend), setup, &loaded, startup);
+      MakeRunner(config, model_config, draft_config, std::move(backend), setup, &loaded,
+                 packed_check, startup);
   if (!runner.ok()) return loaded.WithAdvice(runner.status(), *setup);
   loaded.runner = *std::move(runner);
   return loaded;

@@ -13,6 +13,7 @@
 #include "engine_core/executor/model_runner.h"
 #include "engine_core/executor/rank_group.h"
 #include "engine_core/executor/rank_runner.h"
+#include "engine_core/packed_check.h"
 #include "engine_core/startup_log.h"
 #include "engine_core/workers/worker_processes.h"
 
@@ -35,10 +36,12 @@ struct LoadedRunner {
 };
 
 // Completes the setup by what depends on memory. Starts the processes of the other ranks; on_lost
-// is called where one is lost while ranks with devices join.
+// is called where one is lost while ranks with devices join. packed_check: outlives the runner;
+// null: packed files are not checked.
 StatusOr<LoadedRunner> LoadRunner(const EngineConfig& config, const ModelConfig& model_config,
                                   EngineSetup* setup, StartupLog* startup,
-                                  WorkerProcesses::OnLost on_lost = {});
+                                  WorkerProcesses::OnLost on_lost = {},
+                                  PackedCheck* packed_check = nullptr);
 
 // The part of another rank, in that rank's process; `setup` is as LoadRunner had it when it started
 // the process. adapter_sites: filled; null: there are no adapters.

@@ -45,6 +45,7 @@
 #include "engine_core/kv_transfer/transferring_executor.h"
 #include "engine_core/load_runner.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/packed_check.h"
 #include "engine_core/packed_start.h"
 #include "engine_core/recorder/flight_folder.h"
 #include "engine_core/run_pack.h"
@@ -146,6 +147,12 @@ void EndWithoutRank(const std::string& what) {
   WriteLastFlight(("a rank is lost: " + what).c_str());
   LOG_FATAL << "the model has lost a rank: " << what;
   ExitAfterLog(kExitFailed);
+}
+
+void EndDamaged(const Status& damage) {
+  WriteLastFlight("the model's file is damaged");
+  LOG_FATAL << "the model was not what was packed: " << damage.message();
+  ExitAfterLog(kExitBadModel);
 }
 
 // Ends the process when what runs a step is at a stand. Called on the thread that runs them; empty:
@@ -270,7 +277,7 @@ struct Dismissal {
 // Serves until SIGTERM, until another engine has taken over, or until the executor is lost.
 int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engine,
           EngineFlight* flight, const Clock* clock, Mailbox<EngineEvent>* events,
-          SignalThread* signals, LoopPulse* pulse, StartupLog* startup) {
+          SignalThread* signals, LoopPulse* pulse, PackedCheck* packed_check, StartupLog* startup) {
   StatusOr<std::unique_ptr<wire::KvEventPublisher>> kv_events = StartKvEvents(config, setup);
   if (!kv_events.ok()) return FailProcess(kExitBadFlags, kv_events.status());
   std::optional<wire::TcpKeys> tcp_keys;
@@ -308,6 +315,7 @@ int Serve(const EngineConfig& config, const EngineSetup& setup, EngineCore* engi
   }
   endpoint.AnnounceReady(std::move(ready));
   AnnounceReady(config, signals, startup);
+  packed_check->Begin();
   const LoopWatchdog watchdog(pulse, [flight] {
     if (flight != nullptr) flight->Write("watchdog: the loop gives no sign of life");
   });
@@ -424,8 +432,9 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   startup->Done("config", "Tandem " + std::string(kVersion) + ", " + config.model + " (" +
                               model_config->architecture + "), max_model_len " +
                               WithCommas(setup->runner.limits.max_model_len));
+  PackedCheck packed_check(EndDamaged);
   StatusOr<LoadedRunner> loaded =
-      LoadRunner(config, *model_config, &*setup, startup, EndWithoutRank);
+      LoadRunner(config, *model_config, &*setup, startup, EndWithoutRank, &packed_check);
   if (!loaded.ok()) return FailProcess(kExitBadModel, loaded.status());
   const auto fail = [&](const Status& status) {
     return FailProcess(kExitBadModel, loaded->WithAdvice(status, *setup));
@@ -483,7 +492,7 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
       EngineCore::Create(setup->engine, executor, engine_clock);
   if (!engine.ok()) return fail(engine.status());
   return Serve(config, *setup, engine->get(), flight.get(), clock, &events, &signals, &pulse,
-               startup);
+               &packed_check, startup);
 }
 
 // What can be known without weights, memory and sockets.
@@ -525,18 +534,19 @@ int RunEngineCore(const std::vector<std::string>& args) {
   }
   if (!flags.ok()) return FailProcess(kExitBadFlags, flags.status());
   // A replay and a packing have nothing to end in order.
-  if (!replay.file.empty() || !pack.out.empty()) {
+  if (!replay.file.empty() || !pack.out.empty() || pack.verifies) {
     const sigset_t signals = HandledSignals();
     pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
   }
   if (!replay.file.empty()) return RunReplay(replay, args, &startup);
   if (const Status status = Finish(config); !status.ok()) return FailProcess(kExitBadFlags, status);
+  if (pack.verifies) return RunVerify(config.model, &startup);
   if (!pack.out.empty()) return RunPack(config, pack, &startup);
   if (const Status status = FollowPackedFile(&config); !status.ok()) {
     return FailProcess(kExitBadModel, status);
   }
   if (check_config) return CheckConfig(config);
-  constexpr int kOtherThreads = 12;  // and processes: tandem-grammar and what it forks ahead
+  constexpr int kOtherThreads = 13;  // and processes: tandem-grammar and what it forks ahead
   const int num_threads = static_cast<int>(config.threads) + kOtherThreads;
   if (const Status status = CheckThreadRoom(num_threads); !status.ok()) {
     return FailProcess(kExitFailed, status);

@@ -1,5 +1,6 @@
 #include "engine_core/run_pack.h"
 
+#include <atomic>
 #include <memory>
 
 #include "common/exit_status.h"
@@ -8,6 +9,7 @@
 #include "engine_core/config.h"
 #include "engine_core/models/pack_model.h"
 #include "engine_core/models/registry.h"
+#include "engine_core/weights/packed_file.h"
 
 namespace tandem {
 namespace {
@@ -15,6 +17,19 @@ namespace {
 int Fail(ExitStatus exit_status, const Status& status) {
   LOG_ERROR << "[pack] " << status.message();
   return exit_status;
+}
+
+StatusOr<int64_t> Verify(const std::string& folder) {
+  const std::string path = FindPackedFile(folder);
+  if (path.empty())
+    return NotFoundError(folder + " has no model.tandem, as `tandem pack` makes it");
+  ASSIGN_OR_RETURN(const std::unique_ptr<PackedFile> file, PackedFile::Open(path));
+  const PackedParts parts = file->parts();
+  if (parts.empty()) {
+    return FailedPreconditionError(path + " has no hashes of its bytes: pack the model again");
+  }
+  RETURN_IF_ERROR(parts.Check(std::atomic<bool>(false)));
+  return parts.num_bytes();
 }
 
 Status CheckFlags(const EngineConfig& config) {
@@ -32,6 +47,13 @@ Status CheckFlags(const EngineConfig& config) {
 }
 
 }  // namespace
+
+int RunVerify(const std::string& folder, StartupLog* startup) {
+  const StatusOr<int64_t> bytes = Verify(folder);
+  if (!bytes.ok()) return Fail(kExitBadModel, bytes.status());
+  startup->Done("verified", WithCommas(*bytes >> 20) + " MiB have their hashes");
+  return kExitOk;
+}
 
 int RunPack(const EngineConfig& given, const PackConfig& pack, StartupLog* startup) {
   if (const Status fits = CheckFlags(given); !fits.ok()) return Fail(kExitBadFlags, fits);

@@ -75,6 +75,7 @@ int RunPack(const std::vector<std::string>& args) {
   if (is_help) {
     std::printf(
         "tandem pack MODEL OUT [flags]: loads the model and writes what loading computes\n"
+        "tandem pack --verify OUT: compares the bytes of a packed model with their hashes\n"
         "\nThe flags are those of the program that loads it.\n");
     std::fflush(stdout);
   }
@@ -97,7 +98,8 @@ constexpr Command kCommands[] = {
     {"list", RunList, "[flags]: the models of hubs that are on this host"},
     {"rm", RunRemove, "org/name[:revision] [flags]: remove one of them"},
     {"pack", RunPack,
-     "MODEL OUT [flags]: the model's packed matrices as a folder that starts at once"},
+     "MODEL OUT [flags]: the model's packed matrices as a folder that starts at once; --verify "
+     "OUT"},
     {"keys", tandem::RunKeys, "FOLDER: make keys for engines on other hosts"},
     {"run-batch", RunBatch, "-i IN -o OUT --model MODEL [flags]: a file of requests, no server"},
     {"complete", RunComplete, "TEXT --model MODEL [flags]: continue one text, no server"},

@@ -1,7 +1,7 @@
 #pragma once
 
 // `tandem pack MODEL OUT [flags]`: the engine core writes the model's packed matrices into a new
-// folder. Thread: main.
+// folder. `tandem pack --verify OUT`: it compares the bytes of one with their hashes. Thread: main.
 
 #include <string>
 #include <vector>

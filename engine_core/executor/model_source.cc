@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/open_weights.h"
+#include "engine_core/weights/packed_file.h"
 
 namespace tandem {
 namespace {
@@ -24,6 +25,8 @@ Status ModelSource::Open() {
   if (weights_ != nullptr) return OkStatus();
   ASSIGN_OR_RETURN(
       weights_, OpenWeights(options_.path, options_.load_format, options_.config, options_.seed));
+  const PackedFile* const packed = weights_->packed();
+  if (packed != nullptr && options_.on_packed) options_.on_packed(packed->parts());
   return OkStatus();
 }
 

@@ -8,6 +8,7 @@
 // Failure: what is wrong with the checkpoint, or memory.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,6 +19,7 @@
 #include "engine_core/models/model.h"
 #include "engine_core/models/vision_tower.h"
 #include "engine_core/weights/loading_progress.h"
+#include "engine_core/weights/packed_parts.h"
 #include "engine_core/weights/safetensors.h"
 
 namespace tandem {
@@ -33,6 +35,8 @@ struct ModelSourceOptions {
   bool splits_experts = false;
   bool makes_logits = true;  // LoadContext's
   KvFormat kv_format = KvFormat::kCompute;
+  // Called by Open, of a file of packed matrices.
+  std::function<void(PackedParts parts)> on_packed = {};
 };
 
 class ModelSource {

@@ -1,7 +1,8 @@
 #pragma once
 
-// The flag of `tandem-engine-core --pack-to`, which serves nobody; `tandem pack` gives it. Thread:
-// main. The engine flags of the model, its type and its formats count too.
+// The flags of `tandem-engine-core --pack-to` and `--verify-packed`, which serves nobody; `tandem
+// pack` gives them. Thread: main. Of a packing the engine flags of the model, its type and its
+// formats count too.
 
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@ namespace tandem {
 
 struct PackConfig {
   std::string out;  // empty: serve
+  bool verifies = false;
 };
 
 std::vector<Flag> PackFlags(PackConfig& config);

@@ -20,6 +20,7 @@ StatusOr<std::unique_ptr<Weights>> OpenWeights(const std::string& model,
       return InvalidArgumentError("--load-format " + std::string(load_format) + ": " + model +
                                   " is a folder of packed matrices");
     }
+    RETURN_IF_ERROR(CheckNotMarked(packed));
     ASSIGN_OR_RETURN(std::unique_ptr<PackedFile> file, PackedFile::Open(packed));
     RETURN_IF_ERROR(CheckSourceUnchanged(file->facts(), packed));
     return std::unique_ptr<Weights>(std::move(file));

@@ -19,6 +19,7 @@
 #include "common/mapped_file.h"
 #include "common/status.h"
 #include "engine_core/weights/packed_header.h"
+#include "engine_core/weights/packed_parts.h"
 #include "engine_core/weights/safetensors.h"
 #include "engine_core/weights/stored_matrix.h"
 #include "kernels/packed_matrix.h"
@@ -43,6 +44,7 @@ class PackedFile final : public Weights {
 
   const PackedFacts& facts() const { return header_.facts; }
   int64_t num_bytes() const { return static_cast<int64_t>(file_->bytes().size()); }
+  PackedParts parts() const { return PackedParts(path_, file_, header_.parts); }
 
   // The matrix that a loader asks for, as Backend::Pack of a CPU backend of `dtype` would make it.
   struct Wanted {

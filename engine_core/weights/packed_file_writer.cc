@@ -6,6 +6,9 @@
 #include <cerrno>
 #include <utility>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "engine_core/weights/packed_file.h"
 
 namespace tandem {
@@ -39,6 +42,9 @@ Status PackedFileWriter::WriteAt(int64_t at, std::span<const std::byte> bytes) {
 Status PackedFileWriter::Append(std::span<const std::byte> bytes, int64_t* at) {
   *at = end_;
   RETURN_IF_ERROR(WriteAt(end_, bytes));
+  header_.parts.push_back({.at = end_,
+                           .size = static_cast<int64_t>(bytes.size()),
+                           .hash = XXH3_64bits(bytes.data(), bytes.size())});
   end_ += (static_cast<int64_t>(bytes.size()) + kPackedPage - 1) / kPackedPage * kPackedPage;
   return OkStatus();
 }

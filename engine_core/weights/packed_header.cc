@@ -1,5 +1,6 @@
 #include "engine_core/weights/packed_header.h"
 
+#include <algorithm>
 #include <array>
 #include <cstring>
 #include <nlohmann/json.hpp>
@@ -183,6 +184,18 @@ Status ReadVector(const Json& json, int64_t data_end, PackedHeader::Vector* vect
   return CheckPlace(vector->at, vector->size * 4, data_end);
 }
 
+// [at, size, hash]
+Status ReadPart(const Json& json, int64_t data_end, PackedHeader::Part* part) {
+  const auto is_number = [](const Json& number) { return number.is_number_unsigned(); };
+  constexpr auto kMost = static_cast<uint64_t>(kMostBytes);
+  if (!json.is_array() || json.size() != 3 || !std::all_of(json.begin(), json.end(), is_number) ||
+      json[0].get<uint64_t>() > kMost || json[1].get<uint64_t>() > kMost) {
+    return BadValue("parts", json, "a place, a size and a hash");
+  }
+  *part = {json[0].get<int64_t>(), json[1].get<int64_t>(), json[2].get<uint64_t>()};
+  return CheckPlace(part->at, part->size, data_end);
+}
+
 Json ToJson(const PackedFacts& facts) {
   Json json = {{"quantization", facts.quantization},
                {"dtype", std::string(DTypeName(facts.dtype))},
@@ -264,6 +277,12 @@ StatusOr<PackedHeader> ParseJson(std::string_view text, int64_t data_end) {
     const Status read = ReadVector(value, data_end, &header.vectors[name]);
     if (!read.ok()) return read.WithContext("vector " + name);
   }
+  if (const Json* const parts = Find(json, "parts")) {
+    if (!parts->is_array()) return BadValue("parts", *parts, "a list");
+    for (const Json& part : *parts) {
+      RETURN_IF_ERROR(ReadPart(part, data_end, &header.parts.emplace_back()));
+    }
+  }
   for (const Json& name : *tensors) {
     if (!name.is_string()) return BadValue("tensors", *tensors, "a list of names");
     header.tensors.insert(name.get<std::string>());
@@ -292,6 +311,10 @@ std::string HeaderJson(const PackedHeader& header) {
   for (const auto& [name, matrix] : header.matrices) json["matrices"][name] = ToJson(matrix);
   for (const auto& [name, vector] : header.vectors) {
     json["vectors"][name] = {{"at", vector.at}, {"size", vector.size}};
+  }
+  json["parts"] = Json::array();
+  for (const PackedHeader::Part& part : header.parts) {
+    json["parts"].push_back({part.at, part.size, part.hash});
   }
   return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }

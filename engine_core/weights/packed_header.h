@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/status.h"
 #include "kernels/packed_form.h"
@@ -44,10 +45,16 @@ struct PackedHeader {
   struct Vector {
     int64_t at = 0, size = 0;  // float32 numbers
   };
+  // What was written in one piece: the panels or scales of a matrix, or a vector.
+  struct Part {
+    int64_t at = 0, size = 0;  // bytes
+    uint64_t hash = 0;         // XXH3
+  };
   PackedFacts facts;
   std::set<std::string, std::less<>> tensors;  // the checkpoint's names of what it was made of
   std::map<std::string, Matrix, std::less<>> matrices;
   std::map<std::string, Vector, std::less<>> vectors;
+  std::vector<Part> parts;  // empty: of a program that wrote no hashes
 };
 
 // The first page: where the JSON lies, and its hash.

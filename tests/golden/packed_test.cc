@@ -1,6 +1,7 @@
 // Folders of packed matrices: a model that starts from one gives the bits of the model that was
 // packed, whatever its file and its formats.
 
+#include <atomic>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "common/mapped_file.h"
 #include "engine_core/models/pack_model.h"
 #include "engine_core/models/registry.h"
 #include "engine_core/weights/open_weights.h"
@@ -161,6 +163,44 @@ void Rewrite(const std::string& path, const std::function<void(std::string*)>& c
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
+TEST_CASE("packed models: a flipped bit of any part is found, and the file is refused then") {
+  const PackedLlama packed;
+  const std::string path = PackedPath(packed.out());
+  const std::atomic<bool> goes_on = false;
+  const auto check = [&] { return PackedFile::Open(path).value()->parts().Check(goes_on); };
+  CHECK(check() == OkStatus());
+  const auto header = [&] {
+    const auto file = MappedFile::Open(path);
+    return ParsePackedHeader(file->bytes()).value();
+  }();
+  // Panels and scales of each matrix, and vectors.
+  REQUIRE(header.parts.size() > header.matrices.size());
+  for (const PackedHeader::Part& part : header.parts) {
+    for (const int64_t at : {part.at, part.at + part.size - 1}) {
+      CAPTURE(at);
+      const auto flip = [&](std::string* bytes) { (*bytes)[static_cast<size_t>(at)] ^= 4; };
+      Rewrite(path, flip);
+      CHECK(packed.Open() == OkStatus());  // which reads none of it
+      CHECK_THAT(check().message(), Contains("the " + std::to_string(part.size) + " bytes at " +
+                                             std::to_string(part.at) + " do not have their hash"));
+      Rewrite(path, flip);
+    }
+  }
+  CHECK(check() == OkStatus());
+  const std::atomic<bool> ends = true;
+  const PackedParts parts = PackedFile::Open(path).value()->parts();
+  CHECK(parts.Check(ends).code() == StatusCode::kCancelled);
+
+  parts.MarkDamaged();
+  CHECK_THAT(packed.Open().message(), Contains("did not have their hashes"));
+  // Another file in its place is not marked, and not by those who have the old one either.
+  fs::copy_file(path, path + ".copy");
+  fs::rename(path + ".copy", path);
+  CHECK(packed.Open() == OkStatus());
+  parts.MarkDamaged();
+  CHECK(packed.Open() == OkStatus());
+}
+
 TEST_CASE("packed models: foreign, cut and damaged files are refused") {
   const PackedLlama packed;
   const std::string path = PackedPath(packed.out());
@@ -196,6 +236,8 @@ TEST_CASE("packed models: foreign, cut and damaged files are refused") {
              Contains("are not pages"));
   CHECK_THAT(changed_header(R"("format":"compute")", R"("format":"int9")"), Contains("int9"));
   CHECK_THAT(changed_header(R"("n":)", R"("n":9)"), Contains("are not pages"));
+  CHECK_THAT(changed_header(R"("parts":[[4096,)", R"("parts":[[4097,)"), Contains("are not pages"));
+  CHECK_THAT(changed_header(R"("parts":[[4096,)", R"("parts":[[4096,-1,)"), Contains("parts"));
   CHECK(packed.Open() == OkStatus());
 }
 

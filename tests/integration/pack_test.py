@@ -12,7 +12,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import LIMIT, MODEL, Pair, ROOT, bin_dir, wait_for
+from pair import LIMIT, MODEL, Pair, ROOT, bin_dir, free_port, wait_for
 
 GGUF = ROOT / "tests" / "golden" / "quantized" / "gguf_llama_q4_0" / "model.gguf"
 
@@ -138,6 +138,40 @@ class Refusals(unittest.TestCase):
             code, log = run_program("tandem", "pack", MODEL, self.out)
         self.assertNotEqual(code, 0)
         self.assertIn("is written by another packing", log)
+
+    def test_a_flipped_bit_ends_the_engine_and_no_other_starts(self):
+        pack(self, MODEL)
+        code, log = run_program("tandem", "pack", "--verify", self.out)
+        self.assertEqual(code, 0, log)
+        self.assertIn("have their hashes", log)
+        with Pair(model=self.out) as server:
+            server.wait_for_log("have their hashes (read in")
+        file = self.out / "model.tandem"
+        with open(file, "r+b") as bytes_of_it:
+            bytes_of_it.seek(4096 + 77)
+            byte = bytes_of_it.read(1)[0]
+            bytes_of_it.seek(4096 + 77)
+            bytes_of_it.write(bytes([byte ^ 4]))
+        code, log = run_program("tandem", "pack", "--verify", file)
+        self.assertEqual(code, 3, log)
+        self.assertIn("bytes at 4096 do not have their hash", log)
+        self.assertFalse((self.out / "model.tandem.damaged").exists())
+        path = self.out.parent / "log"
+        with open(path, "w") as lines:
+            serve = subprocess.Popen([bin_dir() / "tandem", "serve", self.out, "--port", str(free_port())], stdout=lines,
+                                     stderr=lines)
+        self.addCleanup(serve.kill)
+        wait_for(lambda: "the model was not what was packed" in path.read_text(), "it is noticed")
+        serve.terminate()
+        serve.wait(LIMIT)
+        self.assertIn("Engine core ready", path.read_text())
+        self.assertIn("bytes at 4096 do not have their hash", path.read_text())
+        code, log = run_program("tandem-engine-core", self.out)
+        self.assertEqual(code, 3, log)
+        self.assertIn("its bytes did not have their hashes when it was served", log)
+        for words in ([], [self.out, self.out]):
+            self.assertEqual(run_program("tandem", "pack", "--verify", *words)[0], 2)
+        self.assertEqual(run_program("tandem", "pack", "--verify", MODEL)[0], 3)
 
     def test_damaged_files_are_refused(self):
         pack(self, MODEL)
