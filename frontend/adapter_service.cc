@@ -49,6 +49,9 @@ void AdapterService::Begin(const FrontendConfig& config, std::string_view inheri
   }
   for (const auto& context : *contexts_) {
     context->adapters = directory_.served();
+    context->engine_client->SetAdapterFiles([context = context.get()](const auto& lora) {
+      return AdapterDirectory::HasOtherFiles(*context->adapters, lora);
+    });
     if (status.ok() && directory_.has_begun()) continue;
     context->engine_client->Hold(UnavailableError("the server is loading its adapters"));
   }

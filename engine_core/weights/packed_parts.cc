@@ -1,7 +1,5 @@
 #include "engine_core/weights/packed_parts.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +8,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "common/file_identity.h"
 #include "common/read_file.h"
 
 namespace tandem {
@@ -19,19 +18,6 @@ constexpr size_t kChunkBytes = 1 << 20;  // between two looks at `ends`
 constexpr int64_t kMaxMarkBytes = 4096;
 
 std::string MarkOf(const std::string& path) { return path + ".damaged"; }
-
-std::string IdentityOf(const std::string& path) {
-  struct stat facts;
-  if (stat(path.c_str(), &facts) != 0) return {};
-  std::string identity;
-  for (const auto number :
-       {static_cast<int64_t>(facts.st_dev), static_cast<int64_t>(facts.st_ino),
-        static_cast<int64_t>(facts.st_size), static_cast<int64_t>(facts.st_mtim.tv_sec),
-        static_cast<int64_t>(facts.st_mtim.tv_nsec)}) {
-    identity += std::to_string(number) + "\n";
-  }
-  return identity;
-}
 
 Status Damaged(const std::string& path, const std::string& what) {
   return DataLossError(path + ": " + what +
@@ -43,7 +29,7 @@ Status Damaged(const std::string& path, const std::string& what) {
 PackedParts::PackedParts(std::string path, std::shared_ptr<const MappedFile> file,
                          std::vector<PackedHeader::Part> parts)
     : path_(std::move(path)),
-      identity_(IdentityOf(path_)),
+      identity_(FileIdentity(path_)),
       file_(std::move(file)),
       parts_(std::move(parts)) {}
 
@@ -73,13 +59,13 @@ Status PackedParts::Check(const std::atomic<bool>& ends) const {
 }
 
 void PackedParts::MarkDamaged() const {
-  if (identity_.empty() || IdentityOf(path_) != identity_) return;
+  if (identity_.empty() || FileIdentity(path_) != identity_) return;
   std::ofstream(MarkOf(path_), std::ios::binary) << identity_;
 }
 
 Status CheckNotMarked(const std::string& path) {
   const StatusOr<std::string> mark = ReadFileIfAny(MarkOf(path), kMaxMarkBytes);
-  if (!mark.ok() || mark->empty() || *mark != IdentityOf(path)) return OkStatus();
+  if (!mark.ok() || mark->empty() || *mark != FileIdentity(path)) return OkStatus();
   return Damaged(path, "its bytes did not have their hashes when it was served");
 }
 

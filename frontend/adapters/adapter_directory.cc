@@ -87,8 +87,15 @@ void AdapterDirectory::OnEngineReady(int engine) {
   const std::vector<ServedAdapter>& all = served()->list();
   const auto room = static_cast<size_t>(std::max(0, calls_.num_slots(engine)));
   for (size_t i = all.size() - std::min(room, all.size()); i < all.size(); ++i) {
-    SendAgain(engine, all[i].lora);
+    SendAgain(engine, all[i]);
   }
+}
+
+bool AdapterDirectory::HasOtherFiles(const ServedAdapters& adapters,
+                                     const wire::LoraRequest& lora) {
+  const ServedAdapter* const served = adapters.Find(lora.name);
+  if (served == nullptr || served->lora.path != lora.path || served->files.empty()) return false;
+  return AdapterFilesIdentity(lora.path) != served->files;
 }
 
 void AdapterDirectory::SendAtBegin(int engine) {
@@ -118,7 +125,13 @@ void AdapterDirectory::OnSentAtBegin(int engine, const wire::LoraRequest& lora,
   if (has_begun_) calls_.on_begun(OkStatus());
 }
 
-void AdapterDirectory::SendAgain(int engine, const wire::LoraRequest& lora) {
+void AdapterDirectory::SendAgain(int engine, const ServedAdapter& adapter) {
+  const wire::LoraRequest& lora = adapter.lora;
+  if (HasOtherFiles(*served(), lora)) {
+    LogAdapter(LogLevel::kWarning, "adapter has other files than were loaded", lora, engine,
+               FailedPreconditionError("its outputs do not go on with another engine until it is "
+                                       "loaded again in place"));
+  }
   calls_.call_engine(
       engine, kLoad, wire::PackedArray({wire::Packed(lora)}), [engine, lora](const auto& result) {
         const StatusCode code = result.status().code();
@@ -279,7 +292,7 @@ void AdapterDirectory::EndLoad(const ServedAdapter& adapter, const Results& resu
   for (int engine = 0; engine < calls_.num_engines; ++engine) {
     // It has come meanwhile.
     if (!results[static_cast<size_t>(engine)].ok() && calls_.check_engine(engine).ok()) {
-      SendAgain(engine, adapter.lora);
+      SendAgain(engine, adapter);
     }
   }
   const bool is_there = served()->Find(adapter.lora.name) != nullptr;

@@ -62,6 +62,9 @@ class AdapterDirectory {
   Status Begin(const std::vector<AdapterModule>& modules, std::string_view inherited);
   bool has_begun() const { return has_begun_; }
   const ServedAdaptersPtr& served() const { return table_.served(); }
+  // Whether the adapter's files are no longer those that were read when it was loaded, though
+  // nobody has asked for a load. Any thread; waits for the disk.
+  static bool HasOtherFiles(const ServedAdapters& adapters, const wire::LoraRequest& lora);
   // Of adapters that requests may name before they are loaded. Any thread.
   const AdapterFolders& folders() const { return folders_; }
 
@@ -113,7 +116,7 @@ class AdapterDirectory {
 
   void SendAtBegin(int engine);
   void OnSentAtBegin(int engine, const wire::LoraRequest& lora, const Status& status);
-  void SendAgain(int engine, const wire::LoraRequest& lora);
+  void SendAgain(int engine, const ServedAdapter& adapter);
 
   Shard* const owner_;
   const Clock* const clock_;

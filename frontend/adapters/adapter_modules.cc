@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "common/file_identity.h"
 #include "common/strings.h"
 #include "frontend/openai/json.h"
 
@@ -82,6 +83,11 @@ std::string AbsoluteAdapterPath(const std::string& path) {
   std::error_code error;
   const std::filesystem::path absolute = std::filesystem::absolute(path, error);
   return error ? path : absolute.string();
+}
+
+std::string AdapterFilesIdentity(const std::string& path) {
+  return FileIdentity(path + "/adapter_config.json") +
+         FileIdentity(path + "/adapter_model.safetensors");
 }
 
 }  // namespace tandem

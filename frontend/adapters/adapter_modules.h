@@ -32,4 +32,8 @@ StatusOr<std::vector<AdapterModule>> ParseAdapterModules(
 // the path too, and may run elsewhere.
 std::string AbsoluteAdapterPath(const std::string& path);
 
+// Changes when the files do that an engine reads from the folder. Empty: it is not to be seen from
+// here.
+std::string AdapterFilesIdentity(const std::string& path);
+
 }  // namespace tandem

@@ -47,12 +47,14 @@ Json ToJson(const ServedAdapter& adapter) {
   Json json = ToJson(ModuleOf(adapter));
   json["id"] = adapter.lora.id;
   json["created"] = adapter.created;
+  json["files"] = adapter.files;
   return json;
 }
 
 bool IsAdapter(const Json& json) {
   return IsModule(json) && json.contains("id") && json["id"].is_number_integer() &&
-         json.contains("created") && json["created"].is_number_integer();
+         json.contains("created") && json["created"].is_number_integer() &&
+         json.value("files", Json("")).is_string();
 }
 
 ServedAdapter MakeAdapter(const AdapterModule& module, int64_t id, int64_t created) {
@@ -99,6 +101,8 @@ StatusOr<ServedAdapter> AdapterTable::PlanLoad(const AdapterModule& module, bool
   if (present != nullptr && !module.base_model_name) {
     planned.lora.base_model_name = present->lora.base_model_name;
   }
+  // Before an engine reads them: what is written meanwhile counts as a change.
+  planned.files = AdapterFilesIdentity(planned.lora.path);
   return planned;
 }
 
@@ -186,6 +190,7 @@ Status AdapterTable::TakeText(std::string_view text) {
     // A name that the model itself has meanwhile stays the model's.
     if (IsAmong(base_names_, module.name)) continue;
     list.push_back(MakeAdapter(module, each["id"].get<int64_t>(), each["created"].get<int64_t>()));
+    list.back().files = each.value("files", "");
   }
   for (const Json& each : json["modules"]) modules_.push_back(ModuleFrom(each));
   next_id_ = json["next_id"].get<int64_t>();

@@ -21,6 +21,8 @@ namespace tandem {
 struct ServedAdapter {
   wire::LoraRequest lora;  // load_inplace is off
   int64_t created = 0;     // unix seconds, when it was loaded first
+  // AdapterFilesIdentity when its last load began; empty: not known here.
+  std::string files = {};
 };
 
 class ServedAdapters {

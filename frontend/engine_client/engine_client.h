@@ -37,6 +37,7 @@
 #include "frontend/engine_client/resumption.h"
 #include "frontend/engine_client/running_requests.h"
 #include "frontend/engine_client/utility_calls.h"
+#include "proto_msgpack/lora_request.h"
 #include "proto_msgpack/schema.h"
 
 namespace tandem::wire {
@@ -102,6 +103,11 @@ class EngineClient {
   // The engines have read the adapter from its folder, perhaps other weights than before. A request
   // with outputs of those before can go on with its engine alone.
   void OnAdapterLoaded(const std::string& name, const std::string& path);
+  // Whether an adapter's files are others than those that were loaded, though nobody has asked for
+  // a load: what an engine that comes next would read. Before the shard starts.
+  void SetAdapterFiles(std::function<bool(const wire::LoraRequest& lora)> has_other_files) {
+    has_other_files_ = std::move(has_other_files);
+  }
   // The server is not to serve yet: health() and Submit return `why` until it is released. Hold:
   // before the shard starts.
   void Hold(const Status& why) { held_ = why; }
@@ -260,6 +266,7 @@ class EngineClient {
   Status held_;   // not OK until Release
   Status ended_;  // not OK after EndAll
   Sharing sharing_;
+  std::function<bool(const wire::LoraRequest& lora)> has_other_files_;
   StatsCallback on_stats_;
   std::function<void(int engine_index, int64_t num_moved)> on_take_over_;
   std::function<void(ResumeOutcome)> on_resume_outcome_;

@@ -276,6 +276,10 @@ Resumption::Calls EngineClient::ResumptionCalls() {
           .release =
               [this](int engine_index, bool has_ended) {
                 if (sharing_.release) sharing_.release(engine_index, has_ended);
+              },
+          .has_other_files =
+              [this](const wire::LoraRequest& lora) {
+                return has_other_files_ && has_other_files_(lora);
               }};
 }
 

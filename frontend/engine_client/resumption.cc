@@ -17,8 +17,8 @@ int64_t MostTokens(const RunningRequest& running) {
 
 Status LostItsAdapter() {
   return UnavailableError(
-      "the request's LoRA adapter was loaded again meanwhile, and the engine that had the weights "
-      "before is gone; send the request again");
+      "the request's LoRA adapter was loaded again meanwhile, or its files were changed, and the "
+      "engine that had the weights before is gone; send the request again");
 }
 
 }  // namespace
@@ -50,7 +50,7 @@ int64_t Resumption::OnTakenOver(int engine_index, int64_t max_model_len, double 
   for (const RequestId& request_id :
        running_->RequestsOf(Predecessor(engine_index, running_->num_engines()))) {
     RunningRequest* const running = running_->Find(request_id);
-    const bool can_move = running->is_kept && !running->is_bound();
+    const bool can_move = running->is_kept && !IsBound(running);
     if (!can_move || MostTokens(*running) > max_model_len) continue;
     ++num_moved;
     running_->TakeBack(running);
@@ -68,7 +68,7 @@ void Resumption::OnDeath(const RequestId& request_id, const Status& why, double 
   RunningRequest* const running = running_->Find(request_id);
   if (running == nullptr) return;  // another one's last call aborted it
   if (!running->is_kept) return Fail(request_id, ResumeOutcome::kNotKept, why);
-  if (running->is_bound()) return Fail(request_id, ResumeOutcome::kNotKept, LostItsAdapter());
+  if (IsBound(running)) return Fail(request_id, ResumeOutcome::kNotKept, LostItsAdapter());
   const EngineDeaths::Verdict verdict = running->deaths.OnDeath(limits_);
   switch (verdict) {
     case EngineDeaths::Verdict::kTooMany:
@@ -103,7 +103,7 @@ void Resumption::WaitForEngine(const RequestId& request_id, const Status& why, d
 
 void Resumption::TakeBack(const RequestId& request_id, const Status& why, double now) {
   RunningRequest* const running = running_->Find(request_id);
-  if (!running->is_kept || running->is_bound()) return;
+  if (!running->is_kept || IsBound(running)) return;
   running_->TakeBack(running);
   WaitForEngine(request_id, why, now);
 }
@@ -186,6 +186,11 @@ bool Resumption::SendSuspect(int engine_index, double now) {
   if (first == waiting_.end()) return false;
   const Waiting suspect = std::move(*first);
   waiting_.erase(first);
+  if (IsBound(running_->Find(suspect.request_id))) {
+    Fail(suspect.request_id, ResumeOutcome::kNotKept, LostItsAdapter());
+    ForgetEnded();
+    return false;
+  }
   probation_->request_id = suspect.request_id;
   RenewDeadlines(now);
   Send(suspect, engine_index, /*alone=*/true);
@@ -238,17 +243,25 @@ void Resumption::ComeBack(int engine_index, bool has_ended) {
 
 void Resumption::SendOthers() {
   std::vector<Waiting> left;
+  std::vector<RequestId> bound;
   for (Waiting& each : waiting_) {
     const std::optional<int> rank = running_->Find(each.request_id)->request.data_parallel_rank;
     const StatusOr<int> engine_index =
         each.is_suspect ? StatusOr<int>(each.why) : calls_.choose_engine(rank);
-    if (engine_index.ok() && health_->is_ours(*engine_index)) {
+    const bool can_go = engine_index.ok() && health_->is_ours(*engine_index);
+    if (can_go && IsBound(running_->Find(each.request_id))) {
+      bound.push_back(each.request_id);
+    } else if (can_go) {
       Send(each, *engine_index, /*alone=*/false);
     } else {
       left.push_back(std::move(each));
     }
   }
   waiting_ = std::move(left);
+  for (const RequestId& request_id : bound) {
+    Fail(request_id, ResumeOutcome::kNotKept, LostItsAdapter());
+  }
+  if (!bound.empty()) ForgetEnded();
 }
 
 void Resumption::Send(const Waiting& waiting, int engine_index, bool alone) {
@@ -274,6 +287,16 @@ void Resumption::ForgetEnded() {
     Report(each, ResumeOutcome::kAborted);
     return true;
   });
+}
+
+bool Resumption::IsBound(RunningRequest* running) const {
+  const bool may_be = running->has_outputs() && !running->request.lora_request.is_nil() &&
+                      !running->has_older_adapter && calls_.has_other_files;
+  if (may_be) {
+    const auto lora = wire::UnpackLoraRequest(running->request.lora_request);
+    running->has_older_adapter = lora.ok() && calls_.has_other_files(*lora);
+  }
+  return running->is_bound();
 }
 
 void Resumption::FailBound() {

@@ -12,7 +12,8 @@
 // one in its turn, and their requests leave it (probation_turns.h).
 //
 // A request whose adapter was loaded again since it has outputs ends with its engine: the next one
-// would go on with other weights. Where its engine lives on it stays there.
+// would go on with other weights. Where its engine lives on it stays there. The same holds where
+// its files are not those that were loaded, which is looked at when it would be sent.
 
 #include <functional>
 #include <optional>
@@ -24,6 +25,7 @@
 #include "frontend/engine_client/engine_health.h"
 #include "frontend/engine_client/resume_policy.h"
 #include "frontend/engine_client/running_requests.h"
+#include "proto_msgpack/lora_request.h"
 
 namespace tandem {
 
@@ -39,6 +41,8 @@ class Resumption {
     std::function<bool(int engine_index)> reserve;
     // has_ended: it did while the suspect was alone there, which others may not have noticed yet.
     std::function<void(int engine_index, bool has_ended)> release;
+    // Whether the next engine would read other files for the adapter than its outputs are of.
+    std::function<bool(const wire::LoraRequest& lora)> has_other_files = {};
   };
 
   Resumption(ResumeLimits limits, RunningRequests* running, EngineHealth* health, Calls calls);
@@ -104,6 +108,8 @@ class Resumption {
   void ForgetEnded();
   // Ends those that only the engine that they have lost could go on with.
   void FailBound();
+  // RunningRequest::is_bound, also by the adapter's files.
+  bool IsBound(RunningRequest* running) const;
   void Report(const Waiting& waiting, ResumeOutcome outcome);
   void Fail(const RequestId& request_id, ResumeOutcome outcome, const Status& status);
 

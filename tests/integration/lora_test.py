@@ -380,6 +380,29 @@ class Lives(unittest.TestCase):
             wait_for(lambda: server.get("/health")[0] == 200, "the engine is back")
             self.assertNotEqual(text(self.events(server, "a", lambda: None)), whole)
 
+    def test_no_output_goes_on_with_files_that_nobody_has_loaded(self):
+        a = self.folder("a", 1)
+        with Pair("--lora-modules", f"a={a}", *AT_RUN_TIME) as server:
+            text = lambda events: "".join(event["choices"][0]["text"] for event in events if "choices" in event)
+            whole = text(self.events(server, "a", lambda: None))
+
+            def overwrite_and_swap():
+                write_adapter(a, 2)
+                self.assertEqual(server.command("swap").returncode, 0)
+
+            def kill():
+                os.kill(server.pid_of("tandem-engine-core"), signal.SIGKILL)
+
+            # Its engine has them still. The next one has what is there now.
+            self.assertEqual(text(self.events(server, "a", overwrite_and_swap)), whole)
+            server.wait_for_log("adapter has other files than were loaded")
+            events = self.events(server, "a", kill)
+            self.assertIn("its files were changed", events[-1]["error"]["message"])
+            wait_for(lambda: server.get("/health")[0] == 200, "the engine is back")
+            self.assertEqual(load(server, "a", a, load_inplace=True)[0], 200)
+            changed = text(self.events(server, "a", lambda: None))
+            self.assertEqual(text(self.events(server, "a", kill)), changed)
+
     def test_adapters_survive_a_swap_and_a_reload(self):
         with Pair("--lora-modules", f"a={self.folder('a', 1)}", f"gone={self.folder('gone', 9)}", *AT_RUN_TIME,
                   "--api-server-count", "2") as server:

@@ -1,5 +1,8 @@
 #include "frontend/adapters/adapter_table.h"
 
+#include "frontend/adapters/adapter_directory.h"
+#include "tests/support/files/temp_folder.h"
+
 #include <catch2/catch.hpp>
 
 namespace tandem {
@@ -60,6 +63,28 @@ TEST_CASE("adapter table: a list that was taken stays as it is") {
   CHECK(table.served()->Find("a") == nullptr);
 }
 
+TEST_CASE("adapter table: it keeps which files were there when a load began") {
+  const TempFolder folder;
+  folder.Write("adapter_config.json", "{}");
+  folder.Write("adapter_model.safetensors", "1");
+  AdapterTable table({"base"});
+  const ServedAdapter planned = table.PlanLoad({"a", folder.path()}, false, kNow).value();
+  CHECK_FALSE(planned.files.empty());
+  CHECK(planned.files == AdapterFilesIdentity(folder.path()));
+  folder.Write("adapter_model.safetensors", "22");  // while engines read
+  CHECK(planned.files != AdapterFilesIdentity(folder.path()));
+  table.Commit(planned);
+  CHECK(AdapterDirectory::HasOtherFiles(*table.served(), planned.lora));
+  table.Commit(*table.PlanLoad({"a", folder.path()}, /*in_place=*/true, kNow));
+  CHECK_FALSE(AdapterDirectory::HasOtherFiles(*table.served(), planned.lora));
+  // Of another adapter, or in a folder that only the engines see, nothing is known.
+  wire::LoraRequest other = planned.lora;
+  other.path = "/elsewhere";
+  CHECK_FALSE(AdapterDirectory::HasOtherFiles(*table.served(), other));
+  CHECK(Load(&table, "far", "/nowhere").files.empty());
+  CHECK_FALSE(AdapterDirectory::HasOtherFiles(*table.served(), table.served()->Find("far")->lora));
+}
+
 TEST_CASE("adapter table: names that are taken or unknown are refused") {
   AdapterTable table({"base", "alias"});
   Load(&table, "a", "/a");
@@ -103,6 +128,7 @@ TEST_CASE("adapter table: the next process takes it over as text") {
   for (size_t i = 0; i < 2; ++i) {
     CHECK(next.served()->list()[i].lora == table.served()->list()[i].lora);
     CHECK(next.served()->list()[i].created == kNow);
+    CHECK(next.served()->list()[i].files == table.served()->list()[i].files);
   }
   CHECK(Load(&next, "d", "/d").lora.id == 4);
   // A name that has become the model's is the model's.

@@ -54,7 +54,8 @@ struct Setup {
                   reserved.push_back(engine);
                   return !shares_engines;
                 },
-            .release = [this](int engine, bool) { released.push_back(engine); }};
+            .release = [this](int engine, bool) { released.push_back(engine); },
+            .has_other_files = [this](const auto& lora) { return lora.name == changed; }};
   }
   StatusOr<int> Choose(std::optional<int> rank) {
     Status why = UnavailableError("none");
@@ -120,6 +121,7 @@ struct Setup {
   std::map<ResumeOutcome, int> outcomes;
   bool shares_engines = false;  // with other shards
   std::vector<int> reserved, released;
+  std::string changed;  // the adapter that has other files
   Resumption resumption;
 };
 
@@ -408,6 +410,39 @@ TEST_CASE("resumption: no output goes on with other weights of its adapter") {
   CHECK(setup.TakeSent() == Sent{"not begun~2@0", "other~2@0", "later~2@0"});
   for (const Sink* each : {&not_begun, &other, &later}) CHECK(each->error.ok());
   CHECK(setup.outcomes == Outcomes{{ResumeOutcome::kNotKept, 1}, {ResumeOutcome::kResumed, 3}});
+}
+
+TEST_CASE("resumption: no output goes on with other files of its adapter") {
+  Setup setup;
+  std::map<std::string, const Sink*> sinks;
+  for (const char* id : {"begun", "not begun", "other"}) sinks[id] = &setup.Add(id);
+  for (const char* id : {"begun", "not begun"}) {
+    setup.running.Find(id)->request.lora_request = Lora("x", "/x");
+  }
+  setup.running.Find("other")->request.lora_request = Lora("y", "/y");
+  setup.Step({"begun", "other"});
+  // Nobody has asked for a load.
+  setup.changed = "x";
+  SECTION("before its engine dies") {
+    setup.DieAndComeBack();
+    CHECK(setup.TakeSent() == Sent{"not begun~1@0", "other~1@0"});
+  }
+  SECTION("while it waits for the next one") {
+    setup.changed.clear();
+    setup.Die();
+    CHECK(sinks["begun"]->error.ok());
+    setup.changed = "x";
+    setup.Ready(0);
+    CHECK(setup.TakeSent() == Sent{"not begun~1@0", "other~1@0"});
+  }
+  SECTION("before another engine takes over, beside which its own lives on") {
+    CHECK(setup.TakeOver() == 2);
+    CHECK(setup.TakeSent() == Sent{"not begun~1@0", "other~1@0"});
+    CHECK(sinks["begun"]->error.ok());
+    setup.resumption.OnLost(Predecessor(0, 1), UnavailableError("gone"), setup.now);
+  }
+  CHECK(sinks["begun"]->error.message().find("its files were changed") != std::string::npos);
+  for (const char* id : {"not begun", "other"}) CHECK(sinks[id]->error.ok());
 }
 
 TEST_CASE("resumption: a request that waits for an engine ends when its adapter is loaded again") {
