@@ -1,6 +1,6 @@
 #pragma once
 
-// What the series of an OffloadingConnector are called, as engine and frontend both know them:
+// Names of an OffloadingConnector's series, as engine and frontend know them:
 // vLLM 0.33's. Names of counters get their _total in the exposition. `tier` is a label,
 // "0:primary" for host memory and "1:fs" for files.
 

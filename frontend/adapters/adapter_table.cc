@@ -101,7 +101,7 @@ StatusOr<ServedAdapter> AdapterTable::PlanLoad(const AdapterModule& module, bool
   if (present != nullptr && !module.base_model_name) {
     planned.lora.base_model_name = present->lora.base_model_name;
   }
-  // Before an engine reads them: what is written meanwhile counts as a change.
+  // Before an engine reads them, to see later changes.
   planned.files = AdapterFilesIdentity(planned.lora.path);
   return planned;
 }

@@ -49,8 +49,8 @@ StatusOr<ChildProcess> StartCommand(const CommandWords& command, const std::stri
   return ChildProcess::Start(argv, {}, options);
 }
 
-// Ends the group that the child leads. The leader stays a zombie until it is reaped, so its number
-// cannot belong to another process meanwhile.
+// Ends the child's group. The leader stays a zombie until it is reaped, so its number cannot belong
+// to another process.
 ChildProcess::Exit EndGroup(ChildProcess& child) {
   const SystemClock clock;
   const double kill_at = clock.Monotonic() + kEndGraceSeconds;

@@ -61,7 +61,7 @@ StatusOr<DecodedMatrix> DecodePackedIntegers(const ModuleTensors& tensors, Matri
   if (!has_zeros && quantization.has_zeros) {
     return tensors.Error(kZeros, "is missing: the config says that weights are not symmetric");
   }
-  // Symmetric ones become the signed integers that they are, and so need no zeros.
+  // Symmetric ones become the signed integers that they are and need no zeros.
   const int32_t half = has_zeros ? (bits == 8 ? 128 : 0) : 1 << (bits - 1);
   const int64_t words_per_row = NumWords(columns, bits);
   for (int64_t n = 0; n < rows; ++n) {
