@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "common/status.h"
 #include "engine_core/engine_core.h"
@@ -50,6 +51,9 @@ struct EngineSetup {
   bool auto_max_model_len = false;
   double step_timeout_s = 0;  // 0: none
 };
+
+// --max-step-ms, or its default on this device ("cpu", "cuda" or "reference").
+std::string MaxStepMsOf(const EngineConfig& config, std::string_view device);
 
 // Checks flags against the model and each other, and fills in defaults.
 StatusOr<EngineSetup> MakeSetup(const EngineConfig& config, const ModelConfig& model);

@@ -414,6 +414,7 @@ StatusOr<std::unique_ptr<EngineFlight>> StartFlight(const EngineConfig& config,
   }
   // A replay on another host must not choose other defaults.
   EngineConfig recorded = config;
+  recorded.max_step_ms = MaxStepMsOf(config, setup.device);
   recorded.max_num_seqs = setup.runner.limits.max_num_seqs;
   recorded.max_num_batched_tokens = setup.runner.limits.max_num_batched_tokens;
   return EngineFlight::Start(recorded, setup, std::string(backend), clock, executor, grammars);

@@ -81,7 +81,7 @@ struct EngineConfig {
   bool scheduler_reserve_full_isl = true;
   double watermark = 0;
   int64_t prefill_schedule_interval = 1;
-  std::string max_step_ms = "0";
+  std::optional<std::string> max_step_ms;
   std::string scheduling_policy = "fcfs";
   double longest_prompt_wait = 30;
   std::optional<bool> async_scheduling;

@@ -21,6 +21,8 @@ constexpr int32_t kFirstTokens = 128;
 constexpr int32_t kLeastObserved = 8;
 // Products take rows in groups.
 constexpr int32_t kGranule = 16;
+// By which the median follows a step that took more, or less.
+constexpr double kMedianStep = 1.02;
 
 // A clock that stood still must not read as "not known".
 constexpr double kLeastSeconds = 1e-9;
@@ -36,8 +38,10 @@ PrefillPace::Decodes& PrefillPace::Of(int32_t num_decodes) {
   return decodes_[std::min(static_cast<size_t>(bucket), decodes_.size() - 1)];
 }
 
-double PrefillPace::TimeLeft(const StepTimeLimit& limit, double seconds_without) {
-  return std::max(limit.seconds, limit.decode_steps * seconds_without) - seconds_without;
+double PrefillPace::TimeLeft(const StepTimeLimit& limit, double seconds_without) const {
+  const double most = std::max(limit.decode_steps, limit.most_decode_steps);
+  const double decode_steps = std::min(limit.decode_steps * median_, most);
+  return std::max(limit.seconds, decode_steps * seconds_without) - seconds_without;
 }
 
 int32_t PrefillPace::TokensOfNextStep(int32_t num_decodes, bool is_image_under_way) {
@@ -73,6 +77,7 @@ void PrefillPace::Observe(int32_t num_decodes, int32_t num_prefill_tokens, doubl
   double without = 0;
   if (num_decodes > 0) {
     Decodes& decodes = Of(num_decodes);
+    if (decodes.seconds > 0) ObserveMedian(seconds / decodes.seconds);
     if (num_prefill_tokens == 0 && num_slices == 0) return ObserveWithout(seconds, &decodes);
     ++decodes.num_since;
     if (decodes.num_since >= 2 * kLookEvery) decodes.num_since = decodes.num_held = 0;
@@ -80,6 +85,13 @@ void PrefillPace::Observe(int32_t num_decodes, int32_t num_prefill_tokens, doubl
     if (without == 0 && num_slices == 0) return;
   }
   ObserveWith(without, num_prefill_tokens, num_slices, seconds);
+}
+
+// Up by as many steps above it as down by steps below: that is where half of them are.
+void PrefillPace::ObserveMedian(double num_decode_steps) {
+  median_ *= num_decode_steps > median_ ? kMedianStep : 1 / kMedianStep;
+  const double most = limit_.decode_steps > 0 ? limit_.most_decode_steps / limit_.decode_steps : 1;
+  median_ = std::clamp(median_, 1.0, std::max(1.0, most));
 }
 
 // A step of a new size may touch pages for the first time, and a process may have been stopped: a
@@ -113,6 +125,7 @@ void PrefillPace::Save(ByteWriter* out) const {
   out->Fixed(decodes_);
   out->Fixed(seconds_per_token_);
   out->Fixed(seconds_per_slice_);
+  out->Fixed(median_);
   out->Fixed(had_tokens_);
 }
 
@@ -120,6 +133,7 @@ void PrefillPace::Load(ByteReader* in) {
   decodes_ = in->Fixed<decltype(decodes_)>();
   seconds_per_token_ = in->Fixed<double>();
   seconds_per_slice_ = in->Fixed<double>();
+  median_ = in->Fixed<double>();
   had_tokens_ = in->Fixed<uint8_t>() != 0;
 }
 

@@ -5,6 +5,8 @@
 // learned from steps that ran: those without prompts by the number of requests in them, and what a
 // prompt token and a slice add to one. All move with contexts, adapters and the machine's
 // neighbours, so old values fade; a single step that took far too long changes little.
+// Where prompts are in most steps anyway, a longer step makes nobody's pauses uneven and spends
+// less of the time on decodes: the limit may grow with the median of what steps take.
 // Prompts and images have limits of their own, because no step computes all of a large image: also
 // where nobody decodes, requests may come. Where both are limited, they share the time.
 // Thread: engine loop. Pure: times come in. Outputs do not depend on what it decides.
@@ -21,6 +23,8 @@ namespace tandem {
 struct StepTimeLimit {
   double seconds = 0;
   double decode_steps = 0;  // times what the step takes without prompts
+  // As many at most, where the median step takes longer than one without prompts. 0: no growth.
+  double most_decode_steps = 0;
 
   bool is_on() const { return seconds > 0 || decode_steps > 0; }
 };
@@ -59,7 +63,8 @@ class PrefillPace {
   };
   Decodes& Of(int32_t num_decodes);
   // What a step has for all of its prompts and images.
-  static double TimeLeft(const StepTimeLimit& limit, double seconds_without);
+  double TimeLeft(const StepTimeLimit& limit, double seconds_without) const;
+  void ObserveMedian(double num_decode_steps);
   void ObserveWithout(double seconds, Decodes* decodes);
   void ObserveWith(double without, int32_t num_tokens, int32_t num_slices, double seconds);
 
@@ -67,6 +72,7 @@ class PrefillPace {
   std::array<Decodes, 17> decodes_ = {};
   double seconds_per_token_ = 0;  // of a prompt; 0: not known
   double seconds_per_slice_ = 0;  // of an image; 0: not known
+  double median_ = 1;             // of steps with decodes, in times of the same without prompts
   bool had_tokens_ = false;       // of a prompt: the last step
 };
 

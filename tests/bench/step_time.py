@@ -5,7 +5,7 @@
   TANDEM_BIN_DIR=build/release/bin tests/bench/step_time.py models/160m --limits 0 auto
 
 Two loads, on each server in turns: streams of a closed loop, each with a prompt of 128 tokens before 64 of its own; and 8 that
-decode while prompts of 2,048 tokens arrive one after another. Prints the medians over the rounds, and for each server the
+decode while prompts of 2,048 tokens arrive one after another, whose TTFT is shown there. Prints the medians over the rounds, and for each server the
 median of its ratios to the first one.
 """
 import argparse
@@ -42,29 +42,48 @@ def closed_loop(server, seed, streams):
     return bench(server, seed, streams, 3 * streams, 128, 64)
 
 
-def beside_prompts(server, seed, length):
-    """8 streams, and prompts that share nothing, one after another."""
-    vocab_size = json.loads((pathlib.Path(server.tokenizer) / "config.json").read_text())["vocab_size"]
-    done, statuses = threading.Event(), []
-
-    def post():
-        rng = random.Random(seed)
+def read_tokens(server, ids, done, arrivals):
+    """Reads a stream until done, and when each of its tokens came."""
+    with contextlib.closing(server.connect()) as connection:
+        body = {"model": "m", "prompt": ids, "max_tokens": 2000, "temperature": 0, "ignore_eos": True, "stream": True}
+        connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        assert response.status == 200, response.read()
         while not done.is_set():
-            ids = [rng.randrange(vocab_size // 2) for _ in range(length)]
-            status, _ = server.post("/v1/completions", {"model": "m", "prompt": ids, "max_tokens": 1, "temperature": 0})
-            statuses.append(status)
+            line = response.readline()
+            assert line, "a stream ended too early"
+            if line.startswith(b"data: {"):
+                arrivals.append(time.monotonic())
 
-    client = threading.Thread(target=post)
-    client.start()
-    begin = time.monotonic()
-    try:
-        result = bench(server, seed, 8, 16, 32, 256)
-    finally:
-        seconds = time.monotonic() - begin
-        done.set()
-        client.join()
-    assert set(statuses) == {200}, statuses
-    return {**result, "prompts_per_s": len(statuses) / seconds}
+
+def beside_prompts(server, seed, length, seconds):
+    """8 streams, and prompts that share nothing, one after another; the first seconds of both are not counted."""
+    vocab_size = json.loads((pathlib.Path(server.tokenizer) / "config.json").read_text())["vocab_size"]
+    rng, done, arrivals, prompts = random.Random(seed), threading.Event(), [[] for _ in range(8)], []
+
+    def ids(count):
+        return [rng.randrange(vocab_size // 2) for _ in range(count)]
+
+    threads = [threading.Thread(target=read_tokens, args=(server, ids(32), done, arrivals[i])) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    begin = time.monotonic() + 4
+    while time.monotonic() < begin + seconds:
+        sent = time.monotonic()
+        status, _ = server.post("/v1/completions", {"model": "m", "prompt": ids(length), "max_tokens": 1, "temperature": 0})
+        assert status == 200, status
+        prompts.append((sent, time.monotonic()))
+    done.set()
+    for thread in threads:
+        thread.join()
+    prompts = [(first, last) for first, last in prompts if first >= begin]
+    begin, end = prompts[0][0], prompts[-1][1]
+    counted = [[at for at in stream if begin <= at <= end] for stream in arrivals]
+    gaps = sorted(after - before for stream in counted for before, after in zip(stream, stream[1:]))
+    return {"output_throughput": sum(map(len, counted)) / (end - begin), "median_itl_ms": 1e3 * gaps[len(gaps) // 2],
+            "p99_itl_ms": 1e3 * gaps[len(gaps) * 99 // 100],
+            "median_ttft_ms": 1e3 * statistics.median(last - first for first, last in prompts),
+            "prompts_per_s": len(prompts) / (end - begin)}
 
 
 def report(name, limits, rounds):
@@ -86,11 +105,12 @@ def main():
     parser.add_argument("--limits", nargs="+", default=["0", "auto"])
     parser.add_argument("--streams", type=int, nargs="+", default=[8, 32])
     parser.add_argument("--prompt", type=int, default=2048)
+    parser.add_argument("--seconds", type=float, default=20, help="beside prompts, of each server and round")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--kv-cache-memory-bytes", default="1g")
     options = parser.parse_args()
     loads = {f"{n} streams": lambda server, seed, n=n: closed_loop(server, seed, n) for n in options.streams}
-    loads[f"beside prompts of {options.prompt}"] = lambda server, seed: beside_prompts(server, seed, options.prompt)
+    loads[f"beside prompts of {options.prompt}"] = lambda server, seed: beside_prompts(server, seed, options.prompt, options.seconds)
     with contextlib.ExitStack() as stack:
         servers = []
         for limit in options.limits:

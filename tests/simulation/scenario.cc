@@ -182,6 +182,7 @@ void Drawing::DrawPace(uint64_t seed) {
   StepTimeLimit& limit = drawn_.options.scheduler.step_time_limit;
   limit.seconds = 0.001 * static_cast<double>(1 + draw.Next() % 20);
   limit.decode_steps = static_cast<double>(draw.Next() % 4);
+  limit.most_decode_steps = static_cast<double>(draw.Next() % 24);
 }
 
 // Likewise. Prompts have images of one layout, so that their beginnings are the same or differ in
@@ -340,12 +341,12 @@ std::string Scenario::Describe() const {
        << ", threshold " << s.long_prefill_token_threshold << "/"
        << s.long_prefill_token_threshold_adaptive << ", reserve " << s.reserve_full_isl
        << ", interval " << s.prefill_schedule_interval << ", step " << s.step_time_limit.seconds
-       << "/" << s.step_time_limit.decode_steps << " image " << s.image_time_limit.seconds
-       << ", caching " << options.kv_cache.enable_prefix_caching << ", async "
-       << options.async_scheduling << ", watermark " << options.kv_cache.watermark << ", window "
-       << limits.groups.window << " chunk " << limits.groups.chunk << " groups "
-       << limits.groups.num_full << "+" << limits.groups.num_local << ", connector "
-       << connector_seed.has_value() << " recomputes "
+       << "/" << s.step_time_limit.decode_steps << "/" << s.step_time_limit.most_decode_steps
+       << " image " << s.image_time_limit.seconds << ", caching "
+       << options.kv_cache.enable_prefix_caching << ", async " << options.async_scheduling
+       << ", watermark " << options.kv_cache.watermark << ", window " << limits.groups.window
+       << " chunk " << limits.groups.chunk << " groups " << limits.groups.num_full << "+"
+       << limits.groups.num_local << ", connector " << connector_seed.has_value() << " recomputes "
        << (s.kv_load_failure_policy == KvLoadFailurePolicy::kRecompute) << ", adapters "
        << s.max_loras << ", drafts " << limits.drafts.num_speculative_tokens << " ahead "
        << limits.drafts.num_lookahead_tokens << " slots " << limits.drafts.num_input_slots

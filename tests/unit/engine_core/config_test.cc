@@ -526,6 +526,21 @@ TEST_CASE("engine config: the longest step is a time, a multiple of decode steps
   const StepTimeLimit by_itself = limit_of({"model", "--max-step-ms", "auto"});
   CHECK(by_itself.seconds == 0.02);
   CHECK(by_itself.decode_steps == 3);
+  CHECK(by_itself.most_decode_steps == 25);
+  // Also where no flag says so, unless another one bounds steps or nobody waits for tokens.
+  CHECK(limit_of({"model", "--device", "cpu"}).most_decode_steps == 25);
+  for (const std::vector<std::string>& flags :
+       std::vector<std::vector<std::string>>{{"--max-num-batched-tokens", "512"},
+                                             {"--max-num-scheduled-tokens", "512"},
+                                             {"--long-prefill-token-threshold", "64"},
+                                             {"--performance-mode", "throughput"},
+                                             {"--offline"},
+                                             {"--no-enable-chunked-prefill"}}) {
+    INFO(flags.front());
+    std::vector<std::string> all = {"model", "--device", "cpu"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    CHECK_FALSE(limit_of(all).is_on());
+  }
   for (const std::string bad : {"soon", "-1", "nan", "1e9", "5ms"}) {
     INFO(bad);
     CHECK_THAT(SetupError({"model", "--max-step-ms=" + bad}), Contains("--max-step-ms"));

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <deque>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -142,8 +143,83 @@ TEST_CASE("PrefillPace: with prompts in every step one in some 64 has none") {
   CHECK(num_steps[true] == 10);
 }
 
+constexpr StepTimeLimit kGrowing = {.seconds = 0.02, .decode_steps = 3, .most_decode_steps = 25};
+
+TEST_CASE("PrefillPace: where prompts are in most steps the limit grows, and comes back") {
+  PrefillPace pace(kGrowing);
+  Run(&pace, 0, 512);
+  Look(&pace, 8);
+  const double decode_step = TimeOf(8, 0);
+  CHECK(TimeOf(8, pace.TokensOfNextStep(8)) <= 3 * decode_step);
+  const auto run = [&pace](int num_steps, bool has_prompts) {
+    for (int i = 0; i < num_steps; ++i) Run(&pace, 8, has_prompts ? pace.TokensOfNextStep(8) : 0);
+    if (pace.TokensOfNextStep(8) == 0) Run(&pace, 8, 0);
+    return TimeOf(8, pace.TokensOfNextStep(8));
+  };
+  const double grown = run(200, true);
+  CHECK(grown <= 25 * decode_step);
+  CHECK(grown > 24 * decode_step);
+  CHECK(run(120, false) <= 3 * decode_step);
+  // One step in three has prompts.
+  for (int i = 0; i < 100; ++i) run(1, true), run(2, false);
+  CHECK(run(1, false) <= 3.2 * decode_step);
+}
+
+// Prompts arrive beside 8 streams for as many steps; waiting is how many tokens of theirs wait.
+struct Load {
+  std::vector<double> steps;
+  double seconds = 0;
+  int64_t num_tokens = 0;
+};
+
+Load RunLoad(const StepTimeLimit& limit, uint64_t seed, int32_t longest_prompt, int32_t gap) {
+  std::mt19937_64 draw(seed);
+  PrefillPace pace(limit);
+  Load load;
+  int64_t waiting = 0;
+  for (int i = 0; i < 6000; ++i) {
+    const auto longest = static_cast<uint64_t>(longest_prompt);
+    if (gap == 0 && waiting == 0) waiting = longest_prompt;
+    if (gap > 0 && draw() % static_cast<uint64_t>(gap) == 0) {
+      waiting += static_cast<int64_t>(1 + draw() % longest);
+    }
+    const int64_t most = waiting > 0 ? std::min(pace.TokensOfNextStep(8), 2048) : 0;
+    const auto num_tokens = static_cast<int32_t>(std::min(waiting, most));
+    const double seconds =
+        TimeOf(8, num_tokens) * (0.9 + 0.001 * static_cast<double>(draw() % 200));
+    pace.Observe(8, num_tokens, seconds);
+    waiting -= num_tokens;
+    load.steps.push_back(seconds);
+    load.seconds += seconds;
+    load.num_tokens += num_tokens;
+  }
+  std::ranges::sort(load.steps);
+  return load;
+}
+
+TEST_CASE("PrefillPace: pauses are even where prompts are short and rare, and bounded everywhere") {
+  const auto share_of_time = [](const Load& load) {
+    return 0.0005 * static_cast<double>(load.num_tokens) / load.seconds;
+  };
+  for (uint64_t seed = 1; seed <= 40; ++seed) {
+    const int32_t longest = std::array{64, 300, 2000, 8000}[seed % 4];
+    const int32_t gap = std::array{5, 20, 100, 400, 0}[seed % 5];
+    INFO("seed " << seed << ", prompts up to " << longest << ", one in " << gap << " steps");
+    const Load load = RunLoad(kGrowing, seed, longest, gap);
+    CHECK(load.steps[5940] <= 1.15 * 25 * TimeOf(8, 0));  // times vary by a tenth
+    if (gap >= 20 && longest <= 300) CHECK(load.steps[5940] <= 3.5 * load.steps[3000]);
+    // Prompts without an end have nearly the time that they have without a limit.
+    if (gap == 0 && longest >= 2000) {
+      CHECK(share_of_time(load) >= 0.93 * share_of_time(RunLoad({}, seed, longest, gap)));
+      CHECK(load.steps[5940] <= 1.2 * load.steps[3000]);
+    }
+  }
+}
+
 TEST_CASE("PrefillPace: a checkpoint has all that it decides by") {
-  PrefillPace pace({.seconds = 0.05}, {.seconds = 0.05});
+  PrefillPace pace(kGrowing, {.seconds = 0.05});
+  Look(&pace, 4);
+  for (int i = 0; i < 40; ++i) Run(&pace, 4, 512);  // the median rises
   Run(&pace, 0, 512);
   Look(&pace, 8);
   pace.Observe(0, 16, 0.05, 10);
@@ -151,7 +227,7 @@ TEST_CASE("PrefillPace: a checkpoint has all that it decides by") {
   ByteWriter writer(memory);
   pace.Save(&writer);
   REQUIRE(writer.fits());
-  PrefillPace loaded({.seconds = 0.05}, {.seconds = 0.05});
+  PrefillPace loaded(kGrowing, {.seconds = 0.05});
   ByteReader reader({memory.data(), writer.size()});
   loaded.Load(&reader);
   REQUIRE(reader.ok());
