@@ -4,8 +4,8 @@
   tests/bench/make_model --out models 160m
   TANDEM_BIN_DIR=build/release/bin tests/bench/prefill_decode.py models/160m --threads 1 --thresholds 32 128 512
 
-Servers take turns: one engine with default chunks, one for each --long-prefill-token-threshold, and two engines of one role
-each. --threads is each engine's, so a pair has twice the CPU time of one engine; "first token" compares the path alone.
+Servers take turns: one engine whose steps nothing but --max-num-batched-tokens bounds, one with the default of --max-step-ms, one
+for each --long-prefill-token-threshold, and two engines of one role each. --threads is each engine's, so a pair has twice the CPU time of one engine; "first token" compares the path alone.
 Prints medians over the rounds, and for each server the median of its ratios to the first one.
 """
 import argparse
@@ -78,7 +78,7 @@ def first_token(server, seed, length):
 
 
 def sides(options):
-    named = {"one engine": []}
+    named = {"one engine": ["--max-step-ms", 0], "default limit": []}
     for threshold in options.thresholds:
         named[f"threshold {threshold}"] = ["--long-prefill-token-threshold", threshold]
     return {**named, "two roles": ["--prefill", 1, "--decode", 1]}
