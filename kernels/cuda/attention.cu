@@ -42,36 +42,23 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
   const int lane = static_cast<int>(threadIdx.x) % kTileKeys;
   const int dim = args.head_dim;
   const int num_rows = item.num_queries * args.group - item.first_row;  // may exceed kRows
-  const int first_position = item.context_len - item.num_queries;
-  const auto query_of = [&](int r) { return (item.first_row + r) / args.group; };
-  const auto head_of = [&](int r) {
-    return kv_head * args.group + (item.first_row + r) % args.group;
-  };
-  const auto at_row = [&](int r, int64_t stride) {
-    return (item.first_token + query_of(r)) * stride + int64_t{head_of(r)} * dim;
-  };
+  const ItemRows rows = {args, item, kv_head};
 
   // The keys that any of these rows can see, cut to this split.
   const int rows_here = num_rows < kRows ? num_rows : kRows;
-  const int first_query_position = first_position + query_of(0);
-  // The later a query, the later its last key.
-  const auto last_key_of = [&](int r) {
-    const int query = query_of(r);
-    return LastKey(args, first_position + query, item.first_token + query, item.context_len);
-  };
-  const int first_seen = FirstKey(args, first_query_position) / kTileKeys * kTileKeys;
-  const Split split = SplitOf(args, kTileKeys, first_seen, last_key_of(rows_here - 1) + 1);
+  const int first_seen = FirstKey(args, rows.PositionOf(0)) / kTileKeys * kTileKeys;
+  const Split split = SplitOf(args, kTileKeys, first_seen, rows.LastKeyOf(rows_here - 1) + 1);
   const int begin = split.begin, end = split.end;
   if (static_cast<int>(blockIdx.z) >= split.count) return;
 
   for (int i = static_cast<int>(threadIdx.x); i < kRows * dim; i += kThreads) {
     const int r = i / dim;
-    queries[r][i % dim] = r < rows_here ? LoadFloat(q + at_row(r, q_stride) + i % dim) : 0;
+    queries[r][i % dim] = r < rows_here ? LoadFloat(q + rows.At(r, q_stride) + i % dim) : 0;
   }
-  const int position = row < rows_here ? first_position + query_of(row) : -1;
+  const int position = row < rows_here ? rows.PositionOf(row) : -1;
   const int first_key = position < 0 ? 0 : FirstKey(args, position);
-  const int last_key = position < 0 ? -1 : last_key_of(row);
-  const int head = head_of(row < rows_here ? row : 0);
+  const int last_key = position < 0 ? -1 : rows.LastKeyOf(row);
+  const int head = rows.HeadOf(row < rows_here ? row : 0);
   const float slope = args.slopes == nullptr ? 0 : args.slopes[head];
   float maximum = -INFINITY, total = 0;
   float sums[kDimsPerThread];
@@ -126,7 +113,7 @@ __global__ void AttentionKernel(T* out, int64_t out_stride, const T* q, int64_t 
     }
   }
 
-  T* to = out + at_row(row < rows_here ? row : 0, out_stride);
+  T* to = out + rows.At(row < rows_here ? row : 0, out_stride);
   if (split.count == 1) {
     if (row >= rows_here) return;
     total += SinkOf(args, head, maximum);

@@ -53,6 +53,29 @@ __device__ inline int LastKey(const AttentionArgs& args, int position, int token
   return last < context_len - 1 ? last : context_len - 1;
 }
 
+// The rows of an item for one KV head: row r is a query and one of the query heads of that KV head.
+struct ItemRows {
+  const AttentionArgs& args;
+  const CudaAttentionItem& item;
+  int kv_head;
+
+  __device__ int QueryOf(int r) const { return (item.first_row + r) / args.group; }
+  __device__ int HeadOf(int r) const {
+    return kv_head * args.group + (item.first_row + r) % args.group;
+  }
+  __device__ int PositionOf(int r) const {
+    return item.context_len - item.num_queries + QueryOf(r);
+  }
+  // The later a query, the later its last key.
+  __device__ int LastKeyOf(int r) const {
+    return LastKey(args, PositionOf(r), item.first_token + QueryOf(r), item.context_len);
+  }
+  // Of the row's first number in a tensor of the step's tokens.
+  __device__ int64_t At(int r, int64_t stride) const {
+    return (item.first_token + QueryOf(r)) * stride + int64_t{HeadOf(r)} * args.head_dim;
+  }
+};
+
 // What the sink of a head adds to a total of weights relative to `maximum`.
 __device__ inline float SinkOf(const AttentionArgs& args, int head, float maximum) {
   return args.sinks == nullptr ? 0 : expf(args.sinks[head] - maximum);

@@ -55,18 +55,7 @@ __global__ void __launch_bounds__(kAttentionThreads)
   const int row = lane / 4, column = lane % 4 * 2;
   const int num_rows = item.num_queries * args.group - item.first_row;
   const int rows_here = num_rows < kTallRows ? num_rows : kTallRows;
-  const int first_position = item.context_len - item.num_queries;
-  const auto query_of = [&](int r) { return (item.first_row + r) / args.group; };
-  const auto head_of = [&](int r) {
-    return kv_head * args.group + (item.first_row + r) % args.group;
-  };
-  const auto at_row = [&](int r, int64_t stride) {
-    return (item.first_token + query_of(r)) * stride + int64_t{head_of(r)} * dim;
-  };
-  const auto last_key_of = [&](int r) {
-    const int query = query_of(r);
-    return LastKey(args, first_position + query, item.first_token + query, item.context_len);
-  };
+  const ItemRows item_rows = {args, item, kv_head};
 
   // The lane's two rows: `row` and `row` + 8 of its warp.
   int rows[2], positions[2], first_keys[2], last_keys[2];
@@ -75,10 +64,10 @@ __global__ void __launch_bounds__(kAttentionThreads)
   for (int h = 0; h < 2; ++h) {
     rows[h] = warp * kWarpRows + row + 8 * h;
     const bool is_there = rows[h] < rows_here;
-    positions[h] = is_there ? first_position + query_of(rows[h]) : 0;
+    positions[h] = is_there ? item_rows.PositionOf(rows[h]) : 0;
     first_keys[h] = is_there ? FirstKey(args, positions[h]) : 0;
-    last_keys[h] = is_there ? last_key_of(rows[h]) : -1;
-    slopes[h] = is_there && args.slopes != nullptr ? args.slopes[head_of(rows[h])] : 0;
+    last_keys[h] = is_there ? item_rows.LastKeyOf(rows[h]) : -1;
+    slopes[h] = is_there && args.slopes != nullptr ? args.slopes[item_rows.HeadOf(rows[h])] : 0;
   }
   unsigned queries[kSteps][4];
 #pragma unroll
@@ -86,14 +75,15 @@ __global__ void __launch_bounds__(kAttentionThreads)
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int h = i % 2, at = 16 * s + column + i / 2 * 8;
-      queries[s][i] = rows[h] < rows_here && at < dim
-                          ? *reinterpret_cast<const unsigned*>(q + at_row(rows[h], q_stride) + at)
-                          : 0;
+      queries[s][i] =
+          rows[h] < rows_here && at < dim
+              ? *reinterpret_cast<const unsigned*>(q + item_rows.At(rows[h], q_stride) + at)
+              : 0;
     }
   }
 
-  const int begin = FirstKey(args, first_position + query_of(0)) / kTileKeys * kTileKeys;
-  const int end = last_key_of(rows_here - 1) + 1;
+  const int begin = FirstKey(args, item_rows.PositionOf(0)) / kTileKeys * kTileKeys;
+  const int end = item_rows.LastKeyOf(rows_here - 1) + 1;
   float maxima[2] = {-INFINITY, -INFINITY}, totals[2] = {};
   float sums[2 * kSteps][4] = {};  // of numbers 8 n + column + {0, 1}: row, then row + 8
   for (int tile = begin; tile < end; tile += kTileKeys) {
@@ -180,8 +170,8 @@ __global__ void __launch_bounds__(kAttentionThreads)
   for (int h = 0; h < 2; ++h) {
     const float total = WarpSum<4>(totals[h]);
     if (rows[h] >= rows_here) continue;
-    const float inverse = 1 / (total + SinkOf(args, head_of(rows[h]), maxima[h]));
-    Bf16* to = out + at_row(rows[h], out_stride);
+    const float inverse = 1 / (total + SinkOf(args, item_rows.HeadOf(rows[h]), maxima[h]));
+    Bf16* to = out + item_rows.At(rows[h], out_stride);
 #pragma unroll
     for (int n = 0; n < 2 * kSteps; ++n) {
       const int at = 8 * n + column;
