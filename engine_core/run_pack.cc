@@ -21,8 +21,9 @@ int Fail(ExitStatus exit_status, const Status& status) {
 
 StatusOr<int64_t> Verify(const std::string& folder) {
   const std::string path = FindPackedFile(folder);
-  if (path.empty())
+  if (path.empty()) {
     return NotFoundError(folder + " has no model.tandem, as `tandem pack` makes it");
+  }
   ASSIGN_OR_RETURN(const std::unique_ptr<PackedFile> file, PackedFile::Open(path));
   const PackedParts parts = file->parts();
   if (parts.empty()) {

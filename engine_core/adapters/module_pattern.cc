@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "common/check.h"
-#include "common/pcre2_error.h"
+#include "common/pcre2_text.h"
 #include "common/shorten.h"
 
 namespace tandem {

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "common/utf8.h"
 #include "frontend/parsers/tool_set.h"
 
 namespace tandem {
@@ -33,7 +34,7 @@ std::optional<std::string> Shortest(std::string_view pattern) {
     } else if (!is_escape && std::string_view(".^$*+?{}[]|()").find(c) != std::string_view::npos) {
       return std::nullopt;
     }
-    while (i < pattern.size() && (static_cast<unsigned char>(pattern[i]) & 0xC0) == 0x80) {
+    while (i < pattern.size() && IsUtf8Continuation(pattern[i])) {
       atom += pattern[i++];
     }
     const char repeat = i < pattern.size() ? pattern[i] : '\0';

@@ -15,6 +15,7 @@ namespace {
 
 using template_keys::CheckKeys;
 using template_keys::Flag;
+using template_keys::IsWordByte;
 using template_keys::kMaxWords;
 using template_keys::Member;
 using template_keys::Text;
@@ -67,11 +68,6 @@ Status SetMemberReader(const std::string& place, const Json& args, FieldReader* 
 constexpr char kStringBegin = '\1';
 constexpr char kStringEnd = '\2';
 
-bool IsWord(char c) {
-  return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
-         static_cast<unsigned char>(c) >= 0x80;
-}
-
 // Takes the strings between `begin` and `end` out of the text.
 void TakeStrings(std::string_view begin, std::string_view end, std::string* text,
                  std::vector<std::string>* strings) {
@@ -98,7 +94,7 @@ std::string WithQuotedKeys(std::string_view text) {
     out += c;
     if (c != '{' && c != ',') continue;
     size_t end = i;
-    while (end < text.size() && IsWord(text[end])) ++end;
+    while (end < text.size() && IsWordByte(text[end])) ++end;
     if (end == i || end == text.size() || text[end] != ':') continue;
     out.append("\"").append(text.substr(i, end - i)).append("\"");
     i = end;

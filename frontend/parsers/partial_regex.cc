@@ -3,9 +3,10 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/pcre2_error.h"
+#include "common/pcre2_text.h"
 #include "common/shorten.h"
 #include "common/thread_clock.h"
+#include "common/utf8.h"
 
 namespace tandem {
 namespace {
@@ -34,17 +35,6 @@ std::string Translate(std::string_view pattern) {
       out += pattern[i];
       if (escaped != '\0') out += pattern[++i];
     }
-  }
-  return out;
-}
-
-std::string EscapeAll(std::string_view word) {
-  std::string out;
-  for (const char c : word) {
-    const bool is_plain = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
-                          (c >= 'a' && c <= 'z') || static_cast<unsigned char>(c) >= 0x80;
-    if (!is_plain) out += '\\';
-    out += c;
   }
   return out;
 }
@@ -101,7 +91,7 @@ StatusOr<PartialRegex> PartialRegex::OfWords(std::vector<std::string> words) {
   std::string pattern;
   for (const std::string& word : words) {
     if (!pattern.empty()) pattern += '|';
-    pattern += EscapeAll(word);
+    pattern += Pcre2Literal(word);
   }
   return Compile(pattern);
 }
@@ -140,7 +130,7 @@ PartialRegex::Match PartialRegex::Search(std::string_view text, size_t from, boo
   const uint32_t options = PCRE2_NO_UTF_CHECK | (ended ? 0 : PCRE2_PARTIAL_HARD);
   for (size_t at = from; at <= text.size();) {
     size_t last = std::min(text.size(), at + kPlaces);
-    while (last < text.size() && (static_cast<unsigned char>(text[last]) & 0xC0) == 0x80) ++last;
+    while (last < text.size() && IsUtf8Continuation(text[last])) ++last;
     pcre2_set_offset_limit(scratch.context, last);
     const int result =
         pcre2_match(code_->code, subject, text.size(), at, options, scratch.data, scratch.context);
@@ -166,7 +156,7 @@ PartialRegex::Match PartialRegex::Search(std::string_view text, size_t from, boo
       return match;
     }
     at = last + 1;
-    while (at < text.size() && (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80) ++at;
+    while (at < text.size() && IsUtf8Continuation(text[at])) ++at;
   }
   budget->seconds -= clock.Seconds() - start;
   return match;

@@ -17,6 +17,7 @@ using Part = ResponseTemplate::Part;
 
 using template_keys::CheckKeys;
 using template_keys::Flag;
+using template_keys::IsWordByte;
 using template_keys::kMaxWords;
 using template_keys::Member;
 using template_keys::Wrong;
@@ -60,18 +61,13 @@ StatusOr<Mark> ReadMark(const std::string& place, const Json& object, const std:
   return mark;
 }
 
-// "{a.b}" as a, b; empty: it is no placeholder. Python's \w, of ASCII.
+// "{a.b}" as a, b; empty: it is no placeholder.
 std::vector<std::string_view> PlaceholderPath(std::string_view text) {
   if (text.size() < 3 || text.front() != '{' || text.back() != '}') return {};
   std::vector<std::string_view> path = Split(text.substr(1, text.size() - 2), '.');
   for (const std::string_view name : path) {
     if (name.empty()) return {};
-    for (const char c : name) {
-      const bool is_word = (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') ||
-                           (c >= 'a' && c <= 'z') || c == '_' ||
-                           static_cast<unsigned char>(c) >= 0x80;
-      if (!is_word) return {};
-    }
+    if (!std::all_of(name.begin(), name.end(), IsWordByte)) return {};
   }
   return path;
 }

@@ -171,7 +171,11 @@ class ResponseReader {
     if (current_ == nullptr) return;
     switch (current_->part) {
       case Part::kThinking:
-        in_.reads_reasoning ? in_.sink.AddReasoning(text) : in_.sink.AddContent(text);
+        if (in_.reads_reasoning) {
+          in_.sink.AddReasoning(text);
+        } else {
+          in_.sink.AddContent(text);
+        }
         break;
       case Part::kContent:
         in_.sink.AddContent(text);

@@ -6,6 +6,11 @@
 
 namespace tandem::template_keys {
 
+bool IsWordByte(char byte) {
+  return (byte >= '0' && byte <= '9') || (byte >= 'A' && byte <= 'Z') ||
+         (byte >= 'a' && byte <= 'z') || byte == '_' || static_cast<unsigned char>(byte) >= 0x80;
+}
+
 Status Wrong(std::string_view place, std::string_view why) {
   return InvalidArgumentError("response_template" + std::string(place.empty() ? "" : ".") +
                               std::string(place) + " " + std::string(why));

@@ -15,6 +15,9 @@ using Json = nlohmann::ordered_json;
 
 inline constexpr size_t kMaxWords = 64;  // of one list
 
+// Of a character that Python's \w matches, where those beyond ASCII all count.
+bool IsWordByte(char byte);
+
 // place: "fields.content"; empty: the template itself.
 Status Wrong(std::string_view place, std::string_view why);
 Status CheckKeys(std::string_view place, const Json& object,

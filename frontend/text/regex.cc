@@ -2,7 +2,7 @@
 
 #include <array>
 
-#include "common/pcre2_error.h"
+#include "common/pcre2_text.h"
 #include "frontend/text/json_fields.h"
 
 namespace tandem {
@@ -128,14 +128,7 @@ StatusOr<Regex> Regex::Compile(std::string_view pattern) {
   return Regex(std::move(code));
 }
 
-std::string Regex::Escape(std::string_view literal) {
-  std::string out;
-  for (const char c : literal) {
-    if (std::string_view("\\^$.[]|()?*+{}-#&").find(c) != std::string_view::npos) out += '\\';
-    out += c;
-  }
-  return out;
-}
+std::string Regex::Escape(std::string_view literal) { return Pcre2Literal(literal); }
 
 RegexMatcher::RegexMatcher(const Regex& regex)
     : regex_(regex), scratch_(std::make_unique<Scratch>()) {}
