@@ -11,8 +11,8 @@
 #include <optional>
 #include <vector>
 
+#include "common/job_thread.h"
 #include "common/status.h"
-#include "engine_core/kv_transfer/job_thread.h"
 #include "engine_core/weights/packed_parts.h"
 
 namespace tandem {

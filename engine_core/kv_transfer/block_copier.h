@@ -16,11 +16,11 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/job_thread.h"
 #include "common/mailbox.h"
 #include "common/status.h"
 #include "engine_core/kv_cache/block_hash.h"
 #include "engine_core/kv_remote/block_parts.h"
-#include "engine_core/kv_transfer/job_thread.h"
 #include "kernels/paged_kv.h"
 #include "kernels/tensor.h"
 

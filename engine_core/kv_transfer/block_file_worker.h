@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/job_thread.h"
 #include "common/mailbox.h"
 #include "common/status.h"
 #include "engine_core/kv_transfer/block_folder.h"
-#include "engine_core/kv_transfer/job_thread.h"
 
 namespace tandem {
 

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "common/ids.h"
+#include "common/job_thread.h"
 #include "common/mailbox.h"
 #include "common/status.h"
-#include "engine_core/kv_transfer/job_thread.h"
 #include "engine_core/kv_transfer/prefix_folder.h"
 
 namespace tandem {

@@ -47,7 +47,6 @@ RULES = [
 # Only these start threads; everything else runs on those.
 THREAD_HOMES = ["common/", "proto_msgpack/wire_endpoint", "proto_msgpack/kv_event_publisher", "frontend/net/", "engine_core/main.cc",
                 "engine_core/engine_core", "engine_core/executor/watched_executor", "engine_core/adapters/adapter_loader",
-                "engine_core/kv_transfer/job_thread",
                 "engine_core/kv_remote/reader", "engine_core/kv_remote/server",
                 "engine_core/run_worker", "engine_core/watchdog", "engine_core/workers/", "kernels/", "deploy/cli/", "frontend/main.cc",
                 "frontend/tracing/span_exporter"]
