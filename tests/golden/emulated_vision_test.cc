@@ -21,12 +21,6 @@ namespace {
 constexpr double kTolerance = 2e-3;
 constexpr int32_t kNumTokens = 8;
 
-std::vector<std::string> Folders() {
-  std::vector<std::string> folders = VisionFolders();
-  if (folders.empty()) WARN("skipped: the set is in TANDEM_GOLDENS alone");
-  return folders;
-}
-
 EngineDriverOptions Options(const std::string& folder, DType dtype) {
   EngineDriverOptions options;
   options.model_dir = folder;
@@ -86,27 +80,35 @@ TEST_CASE("emulated cuda: the rows of a tower are those of the cpu backend") {
   }
 }
 
-TEST_CASE("emulated cuda: logits and greedy tokens of texts with images are HF's in float32") {
-  for (const std::string& folder : Folders()) {
-    EngineDriver engine(Options(folder, DType::kF32));
+// Each case alone, with all of its logits.
+template <class Check>
+void ForEachCase(DType dtype, const Check& check) {
+  for (const std::string& folder : VisionFolders()) {
+    EngineDriver engine(Options(folder, dtype));
     wire::SamplingParams params = GreedyParams(kNumTokens);
     params.logprobs = -1;
     for (const VisionCase& one : ReadVisionCases(folder)) {
       CAPTURE(folder, one.id);
       Add(&engine, one, params);
       engine.RunAll();
-      const Transcript& transcript = engine.transcript(one.id);
-      CHECK(FirstDifference(folder, one, transcript) <= kTolerance);
-      CHECK(transcript.token_ids == Expected(one));
+      check(folder, one, engine.transcript(one.id));
     }
   }
+}
+
+TEST_CASE("emulated cuda: logits and greedy tokens of texts with images are HF's in float32") {
+  ForEachCase(DType::kF32,
+              [](const std::string& folder, const VisionCase& one, const Transcript& transcript) {
+                CHECK(FirstDifference(folder, one, transcript) <= kTolerance);
+                CHECK(transcript.token_ids == Expected(one));
+              });
 }
 
 // Decode steps of requests with images are replayed, too, with the positions that images left.
 TEST_CASE(
     "emulated cuda: in chunks, in slices, beside others, overlapped and replayed texts with images "
     "have the same tokens") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CAPTURE(folder);
     const std::vector<VisionCase> cases = ReadVisionCases(folder, 0.3);
     EngineDriverOptions options = Options(folder, DType::kF32);
@@ -138,20 +140,13 @@ TEST_CASE(
 }
 
 TEST_CASE("emulated cuda: texts with images are as near to HF's in bfloat16 as its own") {
-  for (const std::string& folder : Folders()) {
-    EngineDriver engine(Options(folder, DType::kBf16));
-    wire::SamplingParams params = GreedyParams(kNumTokens);
-    params.logprobs = -1;
-    for (const VisionCase& one : ReadVisionCases(folder)) {
-      CAPTURE(folder, one.id);
-      Add(&engine, one, params);
-      engine.RunAll();
-      // A state carries roundings from token to token, as in models_test.cc.
-      const bool has_states = folder.find("qwen3_5") != std::string::npos;
-      CHECK(FirstDifference(folder, one, engine.transcript(one.id)) <=
-            (has_states ? 3.5 : 2) * one.golden["bf16_max_abs_diff"].get<double>() + 0.05);
-    }
-  }
+  ForEachCase(DType::kBf16, [](const std::string& folder, const VisionCase& one,
+                               const Transcript& transcript) {
+    // A state carries roundings from token to token, as in models_test.cc.
+    const bool has_states = folder.find("qwen3_5") != std::string::npos;
+    CHECK(FirstDifference(folder, one, transcript) <=
+          (has_states ? 3.5 : 2) * one.golden["bf16_max_abs_diff"].get<double>() + 0.05);
+  });
 }
 
 }  // namespace

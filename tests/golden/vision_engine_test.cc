@@ -26,12 +26,6 @@ using nlohmann::json;
 constexpr double kTolerance = 2e-3;
 constexpr int32_t kNumOutputs = 16;
 
-std::vector<std::string> Folders() {
-  std::vector<std::string> folders = VisionFolders();
-  if (folders.empty()) WARN("skipped: the set is in TANDEM_GOLDENS alone");
-  return folders;
-}
-
 using Case = VisionCase;
 
 Case WithOtherImages(const std::string& folder, const Case& one) {
@@ -101,7 +95,7 @@ void CheckSame(const Answers& answers, const Answers& expected) {
 }
 
 TEST_CASE("images through the engine: logits and greedy tokens are HF's in float32") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     const std::vector<Case> cases = ReadVisionCases(folder);
     const GoldenLogits tensors(folder, "tensors.safetensors");
     const Answers answers = RunOneByOne(Options(folder), cases);
@@ -120,7 +114,7 @@ TEST_CASE("images through the engine: logits and greedy tokens are HF's in float
 }
 
 TEST_CASE("images through the engine: the bits are the same however a prompt runs") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CAPTURE(folder);
     const std::vector<Case> cases = ReadVisionCases(folder);
     const bool is_whole = folder.find("gemma") != std::string::npos;
@@ -146,7 +140,7 @@ TEST_CASE("images through the engine: the bits are the same however a prompt run
 }
 
 TEST_CASE("images through the engine: a prefix is found with its images, and not with others") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CAPTURE(folder);
     const std::vector<Case> cases = ReadVisionCases(folder);
     EngineDriverOptions options = Options(folder);
@@ -176,7 +170,7 @@ TEST_CASE("images through the engine: a prefix is found with its images, and not
 }
 
 TEST_CASE("images through the engine: requests that are preempted come to the same end") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CAPTURE(folder);
     const std::vector<Case> cases = ReadVisionCases(folder);
     EngineDriverOptions options = Options(folder);
@@ -198,7 +192,7 @@ TEST_CASE("images through the engine: requests that are preempted come to the sa
 
 TEST_CASE(
     "images through the engine: computed in slices beside other steps they have the same bits") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CAPTURE(folder);
     const std::vector<Case> cases = ReadVisionCases(folder), sliced = ReadVisionCases(folder, 0.3);
     EngineDriverOptions options = Options(folder);
@@ -224,7 +218,7 @@ TEST_CASE(
 }
 
 TEST_CASE("images through the engine: drafts change nothing, and a sleep brings the tower back") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CAPTURE(folder);
     const std::vector<Case> cases = ReadVisionCases(folder);
     const Answers expected = RunOneByOne(Options(folder), cases);
@@ -254,7 +248,7 @@ TEST_CASE("images through the engine: drafts change nothing, and a sleep brings 
 
 // The tower is whole at the engine core's rank; all ranks get what it made.
 TEST_CASE("images through the engine: ranks and stages change no bit, nor does a sleep there") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     const std::vector<Case> cases = ReadVisionCases(folder);
     EngineDriverOptions options = Options(folder);
     options.enable_prefix_caching = false;
@@ -278,7 +272,7 @@ TEST_CASE("images through the engine: ranks and stages change no bit, nor does a
 }
 
 TEST_CASE("images through the engine: M-RoPE's positions are HF's, from any place on") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CAPTURE(folder);
     const auto config = ReadModelConfig(folder);
     const ImageLimits limits = ImageLimitsOf(config->vision).value();

@@ -30,12 +30,6 @@ using nlohmann::json;
 constexpr double kTolerance = 2e-3;  // of stages and logits in float32
 constexpr int kBlockSize = 32;
 
-std::vector<std::string> Folders() {
-  std::vector<std::string> folders = VisionFolders();
-  if (folders.empty()) WARN("skipped: the set is in TANDEM_GOLDENS alone");
-  return folders;
-}
-
 std::vector<float> Floats(const Tensor& x) {
   std::vector<float> values(static_cast<size_t>(x.NumElements()));
   for (int64_t i = 0; i < x.rows(); ++i) {
@@ -218,25 +212,25 @@ void CheckFolder(const std::string& folder, bool reference, DType dtype) {
 }
 
 TEST_CASE("towers and the texts behind them equal HF's in float32 on the reference backend") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CheckFolder(folder, true, DType::kF32);
   }
 }
 
 TEST_CASE("towers and the texts behind them equal HF's in float32 on the cpu backend") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CheckFolder(folder, false, DType::kF32);
   }
 }
 
 TEST_CASE("towers and the texts behind them are as near to HF's in bfloat16 as its own") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CheckFolder(folder, false, DType::kBf16);
   }
 }
 
 TEST_CASE("a packed model has its tower, in the compute type whatever the text model's format is") {
-  for (const std::string& folder : Folders()) {
+  for (const std::string& folder : VisionFolders()) {
     CAPTURE(folder);
     const auto backend = MakeTestBackend(false, DType::kBf16, 1);
     const TempFolder to;

@@ -12,7 +12,7 @@
 
 namespace tandem {
 
-// Sorted by name; none without TANDEM_GOLDENS.
+// Sorted by name; none without TANDEM_GOLDENS, with a warning.
 std::vector<std::string> VisionFolders();
 
 struct Pixels {
