@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <utility>
 #include <vector>
 
 #include "common/read_file.h"
@@ -110,7 +111,8 @@ Status RefuseTransforms(const Json& config) {
 Status CheckCompressedFormat(const Json& config) {
   static const std::vector<std::string> kFormats = {
       "dense",           "pack-quantized",       "int-quantized",        "float-quantized",
-      "naive-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mixed-precision"};
+      "naive-quantized", "nvfp4-pack-quantized", "mxfp4-pack-quantized", "mxfp8-quantized",
+      "mixed-precision"};
   ASSIGN_OR_RETURN(const std::string format, ReadWord(config, "format"));
   if (format.empty() || std::count(kFormats.begin(), kFormats.end(), format) > 0) return OkStatus();
   std::string supported;
@@ -157,7 +159,9 @@ Status ParseModelOpt(const Json& config, CheckpointQuantization* result) {
                                        {"FP8_PER_CHANNEL_PER_TOKEN", false, 8},
                                        {"FP8_PB_WO", true, 8},
                                        {"NVFP4", false, 6},
-                                       {"W4A16_NVFP4", true, 6}};
+                                       {"W4A16_NVFP4", true, 6},
+                                       {"MXFP8", false, 8.25},
+                                       {"MIXED_PRECISION", false, 8}};
   std::string supported;
   for (const Algorithm& row : kAlgorithms) {
     if (ToLower(row.name) == algorithm) {
@@ -168,6 +172,19 @@ Status ParseModelOpt(const Json& config, CheckpointQuantization* result) {
     supported += (supported.empty() ? "" : ", ") + std::string(row.name);
   }
   return Unsupported("quant_algo " + (algorithm.empty() ? "(none)" : algorithm), supported);
+}
+
+// Which of its schemes a module has is seen in the file; of the config remains what all share.
+Status ParseQuark(const Json& config, CheckpointQuantization* result) {
+  const Json* const scheme = Find(config, "global_quant_config");
+  if (scheme == nullptr) return OkStatus();
+  if (!scheme->is_object()) return BadValue("global_quant_config", *scheme, "an object");
+  result->has_quantized_activations = Find(*scheme, "input_tensors") != nullptr;
+  const Json* const weight = Find(*scheme, "weight");
+  if (weight == nullptr || !weight->is_object()) return OkStatus();
+  ASSIGN_OR_RETURN(const std::string type, ReadWord(*weight, "dtype"));
+  result->layer_bits = type == "fp4" ? 4.25 : 8;
+  return ParseBlockSize(*weight, "block_size", result);
 }
 
 // gpt-oss's: the experts alone, which are nearly all of the model.
@@ -194,8 +211,13 @@ const std::vector<MethodRow>& Methods() {
       {QuantizationMethod::kFp8, "fp8", {}, ParseFp8},
       {QuantizationMethod::kGguf, "gguf", {}, nullptr},
       {QuantizationMethod::kGptq, "gptq", {"auto_gptq", "gptq_marlin", "marlin"}, ParseGptq},
-      {QuantizationMethod::kModelOpt, "modelopt", {"modelopt_fp4"}, ParseModelOpt},
+      {QuantizationMethod::kModelOpt,
+       "modelopt",
+       {"modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed"},
+       ParseModelOpt},
       {QuantizationMethod::kMxfp4, "mxfp4", {"gpt_oss_mxfp4"}, ParseMxfp4},
+      // Quark's files have ModelOpt's layouts, and int8.
+      {QuantizationMethod::kModelOpt, "quark", {}, ParseQuark},
   };
   return rows;
 }

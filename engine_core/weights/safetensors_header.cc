@@ -20,9 +20,9 @@ constexpr int kMaxDims = 8;
 // Bytes of one element of any dtype in the format; 0 for others.
 int64_t FormatElementBytes(std::string_view dtype) {
   static const std::map<std::string_view, int64_t> kBytes = {
-      {"F64", 8}, {"I64", 8}, {"U64", 8},  {"F32", 4},     {"I32", 4},
-      {"U32", 4}, {"F16", 2}, {"BF16", 2}, {"I16", 2},     {"U16", 2},
-      {"I8", 1},  {"U8", 1},  {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}};
+      {"F64", 8},  {"I64", 8},     {"U64", 8},     {"F32", 4},    {"I32", 4}, {"U32", 4},
+      {"F16", 2},  {"BF16", 2},    {"I16", 2},     {"U16", 2},    {"I8", 1},  {"U8", 1},
+      {"BOOL", 1}, {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"F8_E8M0", 1}};
   const auto it = kBytes.find(dtype);
   return it == kBytes.end() ? 0 : it->second;
 }

@@ -1,6 +1,6 @@
 // e2m1, two in a byte, the first in the lower half. NVFP4: groups of 16 with scales in e4m3 and one
-// for the tensor, which compressed-tensors divides by and ModelOpt multiplies with. MXFP4: groups
-// of 32 with powers of two.
+// for the tensor, which compressed-tensors divides by and ModelOpt and Quark multiply with. MXFP4:
+// groups of 32 with powers of two.
 
 #include <cmath>
 #include <span>
@@ -27,11 +27,10 @@ StatusOr<std::vector<float>> Nvfp4Scales(const ModuleTensors& tensors, int64_t r
 }
 
 // Half the scale that is stored as its exponent.
-StatusOr<float> PowerOf(const ModuleTensors& tensors, std::string_view suffix, std::byte exponent) {
-  if (static_cast<int>(exponent) == 255) {
-    return tensors.Error(suffix, "has a scale that is not a number (255)");
-  }
-  return std::ldexp(0.5f, static_cast<int>(exponent) - 127);
+StatusOr<float> HalfPowerOf(const ModuleTensors& tensors, std::string_view suffix,
+                            std::byte exponent) {
+  ASSIGN_OR_RETURN(const float power, tensors.PowerOf(suffix, exponent));
+  return power / 2;
 }
 
 StatusOr<std::vector<float>> Mxfp4Scales(const ModuleTensors& tensors, int64_t rows,
@@ -40,7 +39,7 @@ StatusOr<std::vector<float>> Mxfp4Scales(const ModuleTensors& tensors, int64_t r
                    tensors.Get(".weight_scale", "U8", {rows, num_groups}));
   std::vector<float> scales;
   for (const std::byte exponent : stored.bytes()) {
-    ASSIGN_OR_RETURN(scales.emplace_back(), PowerOf(tensors, ".weight_scale", exponent));
+    ASSIGN_OR_RETURN(scales.emplace_back(), HalfPowerOf(tensors, ".weight_scale", exponent));
   }
   return scales;
 }
@@ -93,7 +92,7 @@ StatusOr<DecodedMatrix> DecodeMxfp4OfStack(const ModuleTensors& tensors, MatrixS
     Unpack(blocks.bytes().subspan(first * kGroupBytes, static_cast<size_t>(groups) * kGroupBytes),
            codes.Row<int8_t>(i));
     for (const std::byte exponent : scales.bytes().subspan(first, static_cast<size_t>(groups))) {
-      ASSIGN_OR_RETURN(codes.scales.emplace_back(), PowerOf(tensors, "_scales", exponent));
+      ASSIGN_OR_RETURN(codes.scales.emplace_back(), HalfPowerOf(tensors, "_scales", exponent));
     }
   }
   return codes;

@@ -23,6 +23,7 @@ constexpr Layout kLayouts[] = {
     {".weight", "U8", QuantizationMethod::kModelOpt, DecodeFp4},
     {".weight", "F8_E4M3", QuantizationMethod::kNone, DecodeScaled},
     {".weight", "I8", QuantizationMethod::kCompressedTensors, DecodeScaled},
+    {".weight", "I8", QuantizationMethod::kModelOpt, DecodeScaled},
 };
 
 }  // namespace

@@ -69,6 +69,13 @@ StatusOr<std::vector<float>> ModuleTensors::FiniteFloats(std::string_view suffix
   return Error(suffix, "has a number that is infinite or none");
 }
 
+StatusOr<float> ModuleTensors::PowerOf(std::string_view suffix, std::byte exponent) const {
+  if (static_cast<int>(exponent) == 255) {
+    return Error(suffix, "has a scale that is not a number (255)");
+  }
+  return std::ldexp(1.0f, static_cast<int>(exponent) - 127);
+}
+
 StatusOr<float> ModuleTensors::Scalar(std::string_view suffix) const {
   ASSIGN_OR_RETURN(const StoredTensor tensor, Get(suffix));
   if (!IsFloat(tensor.dtype()) || tensor.num_elements() != 1) {

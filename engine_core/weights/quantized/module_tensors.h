@@ -5,6 +5,7 @@
 // Thread: the loader's. Borrows the Weights. Failure: NotFound for a missing tensor,
 // InvalidArgument for another type or shape; the message names the tensor.
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -34,6 +35,8 @@ class ModuleTensors {
   StatusOr<std::vector<float>> Floats(std::string_view suffix) const;
   StatusOr<std::vector<float>> Floats(std::string_view suffix,
                                       std::initializer_list<int64_t> shape) const;
+  // Of a tensor of exponents, U8 or F8_E8M0: the power of two that a byte stands for.
+  StatusOr<float> PowerOf(std::string_view suffix, std::byte exponent) const;
   // A tensor of one finite number, whatever its rank.
   StatusOr<float> Scalar(std::string_view suffix) const;
   // I32, as the words that codes are packed in.

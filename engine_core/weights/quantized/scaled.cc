@@ -1,6 +1,7 @@
 // A number of 8 bits for each weight: weight I8 or F8_E4M3 [N, K], and scales for the tensor, for
-// each row, for groups of a row's columns, or for blocks of rows and columns. weight_scale_inv
-// multiplies, despite its name. Asymmetric integers have a zero I8 for each scale.
+// each row, for groups of a row's columns, or for blocks of rows and columns; in MXFP8 they are
+// powers of two. weight_scale_inv multiplies, despite its name. Asymmetric integers have a zero I8
+// for each scale.
 
 #include <algorithm>
 #include <cstring>
@@ -58,6 +59,16 @@ StatusOr<Sharing> SharingOf(const ModuleTensors& tensors, std::string_view suffi
                                    std::to_string(block_columns));
 }
 
+StatusOr<std::vector<float>> ReadScales(const ModuleTensors& tensors, std::string_view suffix,
+                                        const StoredTensor& stored) {
+  if (stored.dtype() != "U8" && stored.dtype() != "F8_E8M0") return tensors.Floats(suffix);
+  std::vector<float> scales;
+  for (const std::byte exponent : stored.bytes()) {
+    ASSIGN_OR_RETURN(scales.emplace_back(), tensors.PowerOf(suffix, exponent));
+  }
+  return scales;
+}
+
 // [rows, groups] of what the file has once for all rows that share it.
 std::vector<float> OfEachRow(const std::vector<float>& shared, int64_t rows,
                              const Sharing& sharing) {
@@ -98,7 +109,7 @@ StatusOr<DecodedMatrix> DecodeScaled(const ModuleTensors& tensors, MatrixShape s
   ASSIGN_OR_RETURN(const Sharing sharing,
                    SharingOf(tensors, suffix, stored.shape(), shape, quantization));
   matrix.group_size = sharing.columns;
-  ASSIGN_OR_RETURN(const std::vector<float> scales, tensors.Floats(suffix));
+  ASSIGN_OR_RETURN(const std::vector<float> scales, ReadScales(tensors, suffix, stored));
   matrix.scales = OfEachRow(scales, shape.rows, sharing);
   if (matrix.code_kind != CodeKind::kInteger) return matrix;
   ASSIGN_OR_RETURN(const std::vector<float> zeros,

@@ -101,7 +101,8 @@ TEST_CASE("quantization_config: methods by their names, others are refused with 
   }
   CHECK_THAT(RefusalOf({{"quant_method", "modelopt"}, {"quant_algo", "W4A8_AWQ"}}),
              Contains("quant_algo w4a8_awq"));
-  for (const char* algorithm : {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4"}) {
+  for (const char* algorithm :
+       {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "MIXED_PRECISION", "MXFP8", "NVFP4"}) {
     const auto parsed =
         ParseQuantization({{"quant_method", "modelopt"}, {"quant_algo", algorithm}});
     REQUIRE(parsed.ok());
@@ -260,6 +261,45 @@ TEST_CASE("8 bits: scales for the tensor, rows, groups of columns and blocks") {
   CHECK(Decoded({{"quant_algo", "FP8_PB_WO"}}, {2, 130},
                 {{"m.weight", "F8_E4M3", {2, 130}, std::string(260, '\x38')},
                  {"m.weight_scale", "F32", {1, 1, 2, 1}, BytesOf<float>({1, 2})}})[129] == 2);
+}
+
+TEST_CASE("8 bits: scales that are exponents") {
+  for (const char* type : {"U8", "F8_E8M0"}) {
+    const std::vector<TensorBytes> tensors = {
+        {"m.weight", "F8_E4M3", {1, 64}, std::string(64, '\x38')},
+        {"m.weight_scale", type, {1, 2}, "\x7f\x80"}};
+    for (const Json& config :
+         {Json({{"quant_method", "modelopt"}, {"quant_algo", "MXFP8"}}),
+          Json({{"quant_method", "compressed-tensors"}, {"format", "mxfp8-quantized"}}),
+          Json({{"quant_method", "quark"}})}) {
+      const std::vector<float> numbers = Decoded(config, {1, 64}, tensors);
+      CHECK(numbers[31] == 1);
+      CHECK(numbers[32] == 2);
+    }
+  }
+  CHECK_THAT(DecodeRefusal({{"quant_method", "quark"}}, {1, 32},
+                           {{"m.weight", "F8_E4M3", {1, 32}, Zeros(32)},
+                            {"m.weight_scale", "U8", {1, 1}, "\xff"}}),
+             Contains("m.weight_scale has a scale that is not a number (255)"));
+}
+
+TEST_CASE("Quark: MXFP4, NVFP4 and int8") {
+  const Json quark = {{"quant_method", "quark"},
+                      {"global_quant_config", {{"weight", {{"dtype", "fp4"}}}}}};
+  const TensorBytes codes = {"m.weight", "U8", {1, 16}, std::string(16, '\x42')};
+  const auto mxfp4 = Decoded(quark, {1, 32}, {codes, {"m.weight_scale", "U8", {1, 1}, "\x80"}});
+  CHECK(mxfp4[0] == 2);
+  CHECK(mxfp4[1] == 4);
+  const auto nvfp4 = Decoded(quark, {1, 32},
+                             {codes,
+                              {"m.weight_scale", "F8_E4M3", {1, 2}, "\x38\x40"},
+                              {"m.weight_scale_2", "F32", {}, BytesOf<float>({3})}});
+  CHECK(nvfp4[0] == 3);
+  CHECK(nvfp4[31] == 12);
+  CHECK(Decoded(quark, {1, 2},
+                {{"m.weight", "I8", {1, 2}, BytesOf<int8_t>({-3, 5})},
+                 {"m.weight_scale", "F32", {1}, BytesOf<float>({2})}}) ==
+        std::vector<float>{-6, 10});
 }
 
 TEST_CASE("8 bits: integers less their zeros") {
