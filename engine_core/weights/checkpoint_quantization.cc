@@ -90,6 +90,11 @@ Status ParseBlockSize(const Json& config, const char* key, CheckpointQuantizatio
 Status ParseFp8(const Json& config, CheckpointQuantization* result) {
   result->has_quantized_activations = true;
   result->layer_bits = 8;
+  // AutoRound's word for them.
+  const Json* const group = Find(config, "group_size");
+  if (group != nullptr && group->is_array()) {
+    RETURN_IF_ERROR(ParseBlockSize(config, "group_size", result));
+  }
   return ParseBlockSize(config, "weight_block_size", result);
 }
 
@@ -193,6 +198,8 @@ Status ParseMxfp4(const Json&, CheckpointQuantization* result) {
   return OkStatus();
 }
 
+constexpr std::string_view kAutoRound = "auto-round";
+
 struct MethodRow {
   QuantizationMethod method;
   std::string_view name;
@@ -202,15 +209,21 @@ struct MethodRow {
 
 const std::vector<MethodRow>& Methods() {
   static const std::vector<MethodRow> rows = {
-      {QuantizationMethod::kAwq, "awq", {"auto_awq", "awq_marlin", "marlin"}, ParseAwq},
+      {QuantizationMethod::kAwq,
+       "awq",
+       {"auto_awq", "awq_marlin", "marlin", kAutoRound, "inc"},
+       ParseAwq},
       {QuantizationMethod::kBitsandbytes, "bitsandbytes", {}, ParseBitsandbytes},
       {QuantizationMethod::kCompressedTensors,
        "compressed-tensors",
-       {"compressed_tensors"},
+       {"compressed_tensors", kAutoRound, "inc"},
        ParseCompressedTensors},
-      {QuantizationMethod::kFp8, "fp8", {}, ParseFp8},
+      {QuantizationMethod::kFp8, "fp8", {kAutoRound, "inc"}, ParseFp8},
       {QuantizationMethod::kGguf, "gguf", {}, nullptr},
-      {QuantizationMethod::kGptq, "gptq", {"auto_gptq", "gptq_marlin", "marlin"}, ParseGptq},
+      {QuantizationMethod::kGptq,
+       "gptq",
+       {"auto_gptq", "gptq_marlin", "marlin", kAutoRound, "inc"},
+       ParseGptq},
       {QuantizationMethod::kModelOpt,
        "modelopt",
        {"modelopt_fp4", "modelopt_mxfp8", "modelopt_mixed"},
@@ -220,6 +233,28 @@ const std::vector<MethodRow>& Methods() {
       {QuantizationMethod::kModelOpt, "quark", {}, ParseQuark},
   };
   return rows;
+}
+
+// AutoRound writes the files of other methods, and says whose.
+StatusOr<std::string> MethodOfAutoRound(const Json& config) {
+  constexpr std::pair<std::string_view, std::string_view> kFormats[] = {
+      {"auto_round:auto_gptq", "gptq"},
+      {"auto_round:auto_awq", "awq"},
+      {"auto_round:fp8", "fp8"},
+      {"auto_round:llm_compressor", "compressed-tensors"}};
+  ASSIGN_OR_RETURN(std::string format, ReadWord(config, "packing_format"));
+  if (format.empty()) {
+    ASSIGN_OR_RETURN(const std::string type, ReadWord(config, "data_type"));
+    format = "auto_round:" + std::string(type.starts_with("mx_fp") ? "llm_compressor"
+                                         : type.starts_with("fp")  ? "fp8"
+                                                                   : "auto_gptq");
+  }
+  std::string supported;
+  for (const auto& [name, method] : kFormats) {
+    if (format == name) return std::string(method);
+    supported += (supported.empty() ? "" : ", ") + std::string(name);
+  }
+  return Unsupported("quant_method auto-round: packing_format " + format, supported);
 }
 
 bool HasName(const MethodRow& row, std::string_view name) {
@@ -258,6 +293,9 @@ StatusOr<CheckpointQuantization> ParseQuantization(const Json& config) {
   if (!config.is_object()) return InvalidArgumentError("must be an object");
   ASSIGN_OR_RETURN(std::string method, ReadWord(config, "quant_method"));
   if (method.empty() && Find(config, "quant_algo") != nullptr) method = "modelopt";
+  if (method == kAutoRound || method == "inc") {
+    ASSIGN_OR_RETURN(method, MethodOfAutoRound(config));
+  }
   std::string supported;
   for (const MethodRow& row : Methods()) {
     if (row.parse == nullptr) continue;
@@ -267,6 +305,7 @@ StatusOr<CheckpointQuantization> ParseQuantization(const Json& config) {
     }
     supported += (supported.empty() ? "" : ", ") + std::string(row.name);
   }
+  supported += ", auto-round";
   return Unsupported("quant_method " + (method.empty() ? "(none)" : method), supported);
 }
 

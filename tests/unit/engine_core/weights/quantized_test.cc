@@ -110,6 +110,31 @@ TEST_CASE("quantization_config: methods by their names, others are refused with 
   }
 }
 
+TEST_CASE("quantization_config: AutoRound's files are those of other methods") {
+  const auto parse = [](const std::string& format) {
+    return ParseQuantization({{"quant_method", "auto-round"}, {"packing_format", format}});
+  };
+  CHECK(parse("auto_round:auto_gptq")->method == QuantizationMethod::kGptq);
+  CHECK(parse("auto_round:auto_awq")->method == QuantizationMethod::kAwq);
+  CHECK(parse("auto_round:fp8")->method == QuantizationMethod::kFp8);
+  CHECK(parse("auto_round:llm_compressor")->method == QuantizationMethod::kCompressedTensors);
+  CHECK_THAT(parse("auto_round:gguf").status().message(),
+             Contains("packing_format auto_round:gguf is not supported; supported: "
+                      "auto_round:auto_gptq, auto_round:auto_awq"));
+  const auto without_format = [](const std::string& type) {
+    return ParseQuantization({{"quant_method", "inc"}, {"data_type", type}})->method;
+  };
+  CHECK(without_format("int") == QuantizationMethod::kGptq);
+  CHECK(without_format("fp") == QuantizationMethod::kFp8);
+  CHECK(without_format("mx_fp4") == QuantizationMethod::kCompressedTensors);
+  const auto blocks = ParseQuantization(
+      {{"quant_method", "auto-round"}, {"data_type", "fp"}, {"group_size", {64u, 32u}}});
+  REQUIRE(blocks.ok());
+  CHECK(blocks->block_rows == 64);
+  CHECK(blocks->block_columns == 32);
+  CHECK(NamesMethod("auto-round", QuantizationMethod::kAwq));
+}
+
 TEST_CASE("quantization_config: blocks of weights say nothing about activations") {
   const Json weights = {{"block_structure", {64u, 32u}}};
   const auto parse = [](const Json& group) {
