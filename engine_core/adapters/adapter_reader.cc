@@ -69,12 +69,14 @@ StatusOr<TensorKind> KindOf(std::string_view name) {
   return InvalidArgumentError(std::string(name) + " is unsupported LoRA weight");
 }
 
-// PEFT's copy of what an adapter of the embedding was trained beside.
+// PEFT's copy of what an adapter of the embedding or of the head was trained beside.
 bool IsBaseLayer(std::string_view name) {
-  constexpr std::string_view kSuffix = ".base_layer.weight";
-  if (!name.ends_with(kSuffix)) return false;
-  const std::string_view module = LastPart(name.substr(0, name.size() - kSuffix.size()));
-  return module == "embed_tokens" || module == "lm_head";
+  for (const std::string_view suffix : {".base_layer.weight", ".base_layer.bias"}) {
+    if (!name.ends_with(suffix)) continue;
+    const std::string_view module = LastPart(name.substr(0, name.size() - suffix.size()));
+    return module == "embed_tokens" || module == "lm_head";
+  }
+  return false;
 }
 
 }  // namespace

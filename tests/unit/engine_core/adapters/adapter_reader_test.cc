@@ -63,6 +63,7 @@ TEST_CASE("adapter reader: the matrices that an adapter changes get a pair, othe
   tensors.push_back(RandomTensor("m.embed_tokens.lora_embedding_A", {3, 9}, 1));  // no prefix
   tensors.push_back(RandomTensor("m.embed_tokens.lora_embedding_B", {4, 3}, 1));
   tensors.push_back(RandomTensor("base_model.model.m.embed_tokens.base_layer.weight", {9, 4}, 1));
+  tensors.push_back(RandomTensor("base_model.model.lm_head.base_layer.bias", {9}, 1));  // Phi's
   WriteAdapter(folder, "a", AdapterConfigText(3, 6), tensors);
   const auto adapter = model.Reader().Read("a", folder.PathOf("a"));
   INFO(adapter.status().ToString());
