@@ -52,6 +52,7 @@ struct TensorKind {
   std::string_view module;
   bool is_b = false;
   bool is_embedding = false;
+  std::string parameter = {};  // that a stack changes
 };
 StatusOr<TensorKind> KindOf(std::string_view name) {
   constexpr struct {
@@ -63,8 +64,9 @@ StatusOr<TensorKind> KindOf(std::string_view name) {
                 {".lora_embedding_B", true, true}};
   for (const auto& kind : kKinds) {
     if (!name.ends_with(kind.suffix)) continue;
-    return TensorKind{name.substr(0, name.size() - kind.suffix.size()), kind.is_b,
-                      kind.is_embedding};
+    return TensorKind{.module = name.substr(0, name.size() - kind.suffix.size()),
+                      .is_b = kind.is_b,
+                      .is_embedding = kind.is_embedding};
   }
   return InvalidArgumentError(std::string(name) + " is unsupported LoRA weight");
 }
@@ -79,11 +81,22 @@ bool IsBaseLayer(std::string_view name) {
   return false;
 }
 
+// Zeros for what the file does not have.
+StackShape StackShapeOf(const SafetensorsHeader& header, const std::string& module) {
+  StackShape pair;
+  const auto a = header.entries.find(module + ".lora_A.weight");
+  const auto b = header.entries.find(module + ".lora_B.weight");
+  if (a != header.entries.end() && a->second.shape.size() == 2) pair.columns = a->second.shape[1];
+  if (b != header.entries.end() && b->second.shape.size() == 2) pair.rows = b->second.shape[0];
+  return pair;
+}
+
 }  // namespace
 
 // What the file has of one module.
 struct AdapterReader::Tensors {
-  std::string path;  // the module's name in the file, which patterns are about
+  std::string path;       // the module's name in the file, which patterns are about
+  std::string parameter;  // of a stack, whose patterns are about what it changes
   std::optional<AdapterTensor> a, b;
   bool is_embedding = false;
   float scale = 1;
@@ -100,6 +113,7 @@ Status AdapterReader::Tensors::Put(const std::string& module, const TensorKind& 
     return InvalidArgumentError(module + " has more than one pair");
   }
   path = kind.module;
+  parameter = kind.parameter;
   half = std::move(tensor);
   is_embedding = kind.is_embedding;
   return OkStatus();
@@ -117,7 +131,8 @@ Status AdapterReader::Tensors::Check(const AdaptableModule& module, const Adapte
                                             ? " is an embedding: it needs lora_embedding_A and _B"
                                             : " is no embedding: it needs lora_A and lora_B"));
   }
-  ASSIGN_OR_RETURN(const AdapterScaling scaling, config.ScalingOf(path));
+  ASSIGN_OR_RETURN(const AdapterScaling scaling,
+                   config.ScalingOf(parameter.empty() ? path : parameter));
   scale = scaling.scale;
   const int64_t rank = scaling.rank;
   // [r, columns] and [rows, r]; the rows of an embedding are ids, and what it adds are columns.
@@ -198,8 +213,10 @@ StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_
     std::string_view name = full_name;
     if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());
     if (IsBaseLayer(name)) continue;
-    ASSIGN_OR_RETURN(const TensorKind kind, KindOf(name));
-    const std::optional<ExpertStack> stack = FindExpertStack(modules_, kind.module);
+    ASSIGN_OR_RETURN(TensorKind kind, KindOf(name));
+    const std::string prefix = full_name.substr(0, full_name.size() - name.size());
+    const std::optional<ExpertStack> stack = FindExpertStack(
+        modules_, kind.module, StackShapeOf(*header, prefix + std::string(kind.module)));
     const std::optional<std::string> known = KnownName(kind.module);
     if (!known && !stack) return UnknownModule(kind.module);
     ASSIGN_OR_RETURN(AdapterTensor tensor,
@@ -208,6 +225,7 @@ StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_
       RETURN_IF_ERROR(modules[*known].Put(*known, kind, std::move(tensor)));
       continue;
     }
+    kind.parameter = stack->parameter;
     ASSIGN_OR_RETURN(std::vector<ExpertPart> parts,
                      SplitStack(*stack, std::string(name), tensor.view(), kind.is_b));
     for (ExpertPart& part : parts) {
@@ -227,11 +245,21 @@ StatusOr<ReadAdapter> AdapterReader::ReadFiles(const std::string& folder, int64_
 }
 
 // A module is saved by its name in the class that was trained, which may hold the text model
-// beside others or without its head. GPT-2's first files lack what that class calls the model.
+// beside others or without its head. GPT-2's first files lack what that class calls the model, and
+// transformers 5 has names of its own for Mixtral's blocks and Nemotron-H's backbone.
 std::optional<std::string> AdapterReader::KnownName(std::string_view module) const {
-  constexpr std::string_view kGpt2 = "transformer.";
+  constexpr std::string_view kGpt2 = "transformer.", kModel = "model.", kMlp = ".mlp.";
   if (modules_.contains(module)) return std::string(module);
-  if (std::string name = TextName(module); modules_.contains(name)) return name;
+  std::string name = TextName(module);
+  if (modules_.contains(name)) return name;
+  if (module.starts_with(kModel)) {
+    std::string of_backbone = "backbone." + std::string(module.substr(kModel.size()));
+    if (modules_.contains(of_backbone)) return of_backbone;
+  }
+  if (const size_t mlp = name.find(kMlp); mlp != std::string::npos) {
+    name.replace(mlp, kMlp.size(), ".block_sparse_moe.");
+    if (modules_.contains(name)) return name;
+  }
   if (module.starts_with(kGpt2)) module.remove_prefix(kGpt2.size());
   return modules_.contains(module) ? std::optional(std::string(module)) : std::nullopt;
 }

@@ -45,8 +45,8 @@ AdapterTensor CopyOf(const Tensor& part, int64_t first, int64_t step) {
 
 }  // namespace
 
-std::optional<ExpertStack> FindExpertStack(const AdaptableModules& modules,
-                                           std::string_view module) {
+std::optional<ExpertStack> FindExpertStack(const AdaptableModules& modules, std::string_view module,
+                                           StackShape pair) {
   constexpr std::string_view kBase = ".base_layer", kExperts = ".experts";
   const bool has_base = module.ends_with(kBase);
   if (has_base) module.remove_suffix(kBase.size());
@@ -56,12 +56,22 @@ std::optional<ExpertStack> FindExpertStack(const AdaptableModules& modules,
       const auto has = [&](int64_t e, const char* projection) {
         return modules.contains(experts + "." + std::to_string(e) + "." + projection);
       };
-      if (!has(0, names.down)) continue;
-      ExpertStack stack = {.experts = experts, .projections = {names.down}};
+      if (!has(0, names.down) || !has(0, names.up)) continue;
+      ExpertStack stack = {.experts = experts,
+                           .projections = {names.down},
+                           .parameter = std::string(module) + ".down_proj"};
       while (has(stack.num_experts, names.down)) ++stack.num_experts;
-      if (!has_base) return stack;
+      const bool is_gated = has(0, names.gate);
+      const auto shape_of = [&](const char* projection) {
+        return modules.find(experts + ".0." + projection)->second;
+      };
+      const AdaptableModule down = shape_of(names.down), up = shape_of(names.up);
+      const bool is_down = pair.rows == down.rows && pair.columns == down.columns;
+      const bool is_up = pair.rows == up.rows * (is_gated ? 2 : 1) && pair.columns == up.columns;
+      if (!has_base && (is_down || !is_up)) return stack;
       stack.projections = {names.up};
-      if (has(0, names.gate)) stack.projections.insert(stack.projections.begin(), names.gate);
+      if (is_gated) stack.projections.insert(stack.projections.begin(), names.gate);
+      stack.parameter = std::string(module) + (is_gated ? ".gate_up_proj" : ".up_proj");
       return stack;
     }
   }

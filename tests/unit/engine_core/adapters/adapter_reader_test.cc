@@ -166,6 +166,55 @@ TEST_CASE("adapter reader: pairs of all experts in one tensor each are those of 
         std::string::npos);
 }
 
+// PEFT gives gate and up twice the rank of the others, and names the parameter in the pattern.
+TEST_CASE("adapter reader: patterns know a stack by the parameter that it changes") {
+  const SmallModel model;
+  const TempFolder folder;
+  AdapterReader reader = model.Reader();
+  const std::string experts = "model.layers.0.mlp.experts";
+  for (const char* expert : {".0.", ".1."}) {
+    reader.AddModules({{experts + expert + "gate_proj", {.rows = 5, .columns = 4}},
+                       {experts + expert + "up_proj", {.rows = 5, .columns = 4}},
+                       {experts + expert + "down_proj", {.rows = 4, .columns = 5}}});
+  }
+  const auto read = [&](const std::string& ranks, const std::vector<FileTensor>& tensors) {
+    WriteAdapter(folder, "a", AdapterConfigText(3, 6, R"("rank_pattern": {)" + ranks + "}"),
+                 tensors);
+    return reader.Read("a", folder.PathOf("a")).status();
+  };
+  const std::vector<FileTensor> gate_up = {RandomTensor(experts + ".lora_A.weight", {8, 4}, 1),
+                                           RandomTensor(experts + ".lora_B.weight", {10, 8}, 2)};
+  CHECK(read(R"(".*\\.gate_up_proj": 4)",
+             {RandomTensor(experts + ".base_layer.lora_A.weight", {8, 4}, 1),
+              RandomTensor(experts + ".base_layer.lora_B.weight", {10, 8}, 2),
+              RandomTensor(experts + ".lora_A.weight", {6, 5}, 3),
+              RandomTensor(experts + ".lora_B.weight", {4, 6}, 4)})
+            .ok());
+  // Without a pair of down that of gate and up is no base layer.
+  CHECK(read(R"("experts.gate_up_proj": 4)", gate_up).ok());
+  CHECK(read(R"("experts.down_proj": 4)", gate_up).message() ==
+        experts + ".lora_A has shape [4, 4], the model and the rank 3 need [3, 4]");
+  CHECK(read(R"("down_proj": 2)", {RandomTensor(experts + ".lora_A.weight", {4, 5}, 3),
+                                   RandomTensor(experts + ".lora_B.weight", {4, 4}, 4)})
+            .ok());
+}
+
+TEST_CASE("adapter reader: transformers' names for a checkpoint's modules") {
+  const SmallModel model;
+  const TempFolder folder;
+  AdapterReader reader = model.Reader();
+  reader.AddModules({{"model.layers.0.block_sparse_moe.gate", {.rows = 2, .columns = 4}},
+                     {"backbone.layers.1.mixer.in_proj", {.rows = 5, .columns = 4}}});
+  const auto read = [&](const ModuleShape& module) {
+    WriteAdapter(folder, "a", AdapterConfigText(3, 6), RandomPairs({module}, 3, 1));
+    return reader.Read("a", folder.PathOf("a")).status();
+  };
+  CHECK(read({"model.layers.0.mlp.gate", 2, 4}).ok());
+  CHECK(read({"model.layers.1.mixer.in_proj", 5, 4}).ok());
+  CHECK(read({"model.layers.1.mlp.gate", 2, 4}).message() ==
+        "the model has no module model.layers.1.mlp.gate");
+}
+
 TEST_CASE("adapter reader: a doubt about the base model comes with the adapter") {
   const SmallModel model;
   const TempFolder folder;
