@@ -20,10 +20,10 @@ int64_t RaiseOpenFileLimit() {
   return files.rlim_cur == RLIM_INFINITY ? kAny : static_cast<int64_t>(files.rlim_cur);
 }
 
-// Counted: 20, 11 for each shard, 2 for each engine of a shard, which are twice as many during a
+// Counted: 20, 13 for each shard, 2 for each engine of a shard, which are twice as many during a
 // swap. The others are for files, images and spans that come and go.
 int64_t NumOwnFiles(int64_t num_engines, int64_t num_shards) {
-  return 64 + 12 * num_shards + 4 * num_engines * num_shards;
+  return 64 + 14 * num_shards + 4 * num_engines * num_shards;
 }
 
 StatusOr<int64_t> ConnectionsThatFit(int64_t wanted, int64_t num_own_files, int64_t max_files) {

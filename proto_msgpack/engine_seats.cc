@@ -6,7 +6,7 @@
 namespace tandem::wire {
 
 bool SeatedEngine::alive() const {
-  return handshake_connection >= 0 ||
+  return handshake_connection >= 0 || !end.empty() ||
          std::any_of(input_connections.begin(), input_connections.end(),
                      [](int connection) { return connection >= 0; });
 }
@@ -19,7 +19,10 @@ bool SeatedEngine::is_connected_to_all() const {
 EngineSeats::EngineSeats(size_t num_engines, size_t num_clients)
     : current_(num_engines), waiting_(num_engines), engines_(2 * num_engines) {
   std::iota(current_.begin(), current_.end(), size_t{0});
-  for (SeatedEngine& engine : engines_) engine.input_connections.assign(num_clients, -1);
+  for (SeatedEngine& engine : engines_) {
+    engine.input_connections.assign(num_clients, -1);
+    engine.output_connections.assign(num_clients, -1);
+  }
 }
 
 std::optional<size_t> EngineSeats::OnlyAlive() const {

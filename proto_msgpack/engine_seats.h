@@ -15,12 +15,17 @@
 
 namespace tandem::wire {
 
-// The engine in one seat: HELLO → connected → a ready response on each input → ready. Alive while a
-// connection that it sent one of these on is open.
+// The engine in one seat: HELLO → connected → a ready response on each input → ready → ending.
+// Alive while a connection that it sent one of these on is open, or outputs of it may be unread.
 struct SeatedEngine {
   enum class State { kNew, kConnected, kReady, kRefused } state = State::kNew;
   int handshake_connection = -1;
   std::vector<int> input_connections;  // one per client, -1: none
+  // One per client, -1: not known before its first output. What has closed has been read.
+  std::vector<int> output_connections;
+  // Why it is lost, once its last outputs have been read or this time has come. Empty: it is not.
+  std::string end;
+  double read_until = 0;
   // Of the ready response. They stay after its end.
   Peer peer = Peer::kForeign;
   std::optional<std::string> tokenizer_hash;
@@ -28,6 +33,7 @@ struct SeatedEngine {
   bool alive() const;
   bool is_connected_to_all() const;
 };
+inline constexpr int kClosedConnection = -2;
 
 // A HELLO that waits for a seat.
 struct WaitingHello {
@@ -42,6 +48,7 @@ class EngineSeats {
   size_t num_engines() const { return current_.size(); }
   size_t size() const { return engines_.size(); }
   SeatedEngine& operator[](size_t seat) { return engines_[seat]; }
+  const SeatedEngine& operator[](size_t seat) const { return engines_[seat]; }
   size_t IndexOf(size_t seat) const { return seat % num_engines(); }
   // The only seat with an engine, if there is one such seat.
   std::optional<size_t> OnlyAlive() const;

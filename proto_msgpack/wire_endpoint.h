@@ -82,6 +82,9 @@ struct FrontendEndpointOptions {
   // With tcp and without keys: the engines are a group (engine_group.h), whose first one has this
   // address. Empty: they are not.
   std::string group_master = {};
+  // How long an engine that is gone may keep open what its outputs come over. Longer than an engine
+  // that ends takes to send its last ones.
+  double last_outputs_s = 5;
 };
 
 // What one client (network shard) is called with, on the wire thread. They must only post.
@@ -89,6 +92,7 @@ struct FrontendClientCallbacks {
   std::function<void(EngineCoreOutputs)> on_outputs;
   // While the engine in the other seat of its index is ready, this one takes over from it.
   std::function<void(int seat, const EngineCoreReadyResponse&)> on_engine_ready;
+  // After all outputs that it had sent.
   std::function<void(int seat, const Status& why)> on_engine_lost;
 };
 

@@ -49,7 +49,7 @@ Status FrontendEndpoint::Loop::BindIn(std::optional<IpcFolder> folder) {
   poll_.Add(handshake_.socket);
   for (FrontendClient& client : clients_) {
     poll_.Add(client.input.socket);
-    poll_.Add(client.output);
+    poll_.Add(client.output.socket);
   }
   group_.AddTo(&poll_);
   return OkStatus();
@@ -101,8 +101,10 @@ Status FrontendEndpoint::Loop::BindClients() {
     RETURN_IF_ERROR(input.Bind(address(kInput)));
     init_.addresses.inputs.push_back(input.bound_address());
 
-    Socket& output = clients_[i].output;
+    Socket& output = clients_[i].output.socket;
     output.Open(context_, zmq::socket_type::pull);
+    output.NoticeVanishedHosts();
+    output.Monitor(context_);
     Protect(&output);
     RETURN_IF_ERROR(output.Bind(address(kOutput)));
     init_.addresses.outputs.push_back(output.bound_address());
@@ -142,12 +144,12 @@ void FrontendEndpoint::Loop::Close() {
 void FrontendEndpoint::Loop::Run() {
   SetThreadName("wire");
   while (!stop_) {
-    poll_.Wait();
+    poll_.Wait(WaitMs());
     gate_.Answer();
     RunCalls();
     SendOutgoing();
     for (size_t i = 0; i < clients_.size(); ++i) {
-      if (clients_[i].output.may_have_input()) ReceiveOutputs(i);
+      if (clients_[i].output.socket.may_have_input()) ReceiveOutputs(i);
     }
     group_.Receive();
     if (HasConnectionEvents()) ApplyConnectionEvents();
@@ -155,6 +157,7 @@ void FrontendEndpoint::Loop::Run() {
     for (size_t i = 0; i < clients_.size(); ++i) {
       if (clients_[i].input.socket.may_have_input()) ReceiveReadyResponses(i);
     }
+    ReportEnds();
   }
   RunCalls();
   SendOutgoing();
@@ -163,7 +166,7 @@ void FrontendEndpoint::Loop::Run() {
   group_.Close();
   for (FrontendClient& client : clients_) {
     client.input.socket.Close(kLingerMs);
-    client.output.Close();
+    client.output.socket.Close();
   }
 }
 
@@ -209,17 +212,20 @@ void FrontendEndpoint::Loop::Call(size_t seat, std::string_view method, const Ra
 }
 
 void FrontendEndpoint::Loop::ReceiveOutputs(size_t client_index) {
-  while (clients_[client_index].output.Receive(&received_)) HandleOutputs(client_index);
+  while (clients_[client_index].output.socket.Receive(&received_)) HandleOutputs(client_index);
 }
 
 void FrontendEndpoint::Loop::HandleOutputs(size_t client_index) {
   const auto frames = received_.frames();
+  const int connection = received_.connection();
   if (frames.size() == 1 && frames[0] == kEngineCoreDead) {
-    // The message does not name its engine. Of several engines the one that died also closes its
-    // connections, which identifies it.
+    // The message does not name its engine. One that has sent no outputs and is one of several also
+    // closes its connections, which identifies it.
     LOG_ERROR << "an engine reports that it is dead";
-    const std::optional<size_t> only = engines_.OnlyAlive();
-    if (only) Lost(*only, "it reported its own death");
+    const std::optional<size_t> seat = SeatOfOutputs(client_index, connection);
+    if (!seat) return;
+    engines_[*seat].output_connections[client_index] = kClosedConnection;  // that was the last one
+    End(*seat, "it reported its own death");
     return;
   }
   if (received_.total_bytes() > options_.max_message_bytes) {
@@ -246,6 +252,7 @@ void FrontendEndpoint::Loop::HandleOutputs(size_t client_index) {
     LOG_WARNING << "outputs of engine " << outputs.engine_index << ", which is not expected";
     return;
   }
+  engines_[static_cast<size_t>(outputs.engine_index)].output_connections[client_index] = connection;
   const FrontendClient& client = clients_[client_index];
   if (client.callbacks.on_outputs) client.callbacks.on_outputs(std::move(outputs));
 }

@@ -1,7 +1,10 @@
 #include <algorithm>
+#include <cmath>
 #include <optional>
 #include <string>
+#include <utility>
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "proto_msgpack/wire_endpoint_frontend_loop.h"
 
@@ -105,6 +108,10 @@ void FrontendEndpoint::Loop::ReceiveReadyResponses(size_t client_index) {
 }
 
 void FrontendEndpoint::Loop::BecomeReady(size_t seat, const EngineCoreReadyResponse& response) {
+  // One that it follows, or it itself before it connected again.
+  for (const size_t before : {seat, (seat + engines_.num_engines()) % engines_.size()}) {
+    if (!engines_[before].end.empty()) Lost(before);
+  }
   const Status fits = engines_.CheckSuccessor(seat, response);
   if (!fits.ok()) return Refuse(seat, fits);
   engines_.SetReady(seat, response);
@@ -139,7 +146,7 @@ void FrontendEndpoint::Loop::Refuse(size_t seat, const Status& why) {
 bool FrontendEndpoint::Loop::HasConnectionEvents() const {
   return handshake_.socket.may_have_events() ||
          std::any_of(clients_.begin(), clients_.end(), [](const FrontendClient& each) {
-           return each.input.socket.may_have_events();
+           return each.input.socket.may_have_events() || each.output.socket.may_have_events();
          });
 }
 
@@ -163,6 +170,14 @@ void FrontendEndpoint::Loop::ApplyConnectionEvents() {
         ForgetConnection(i, event.connection);
       }
     }
+    Listening& output = clients_[i].output;
+    while (output.socket.NextEvent(&event)) {
+      if (event.opened) {
+        output.connections.insert(event.connection);
+      } else {
+        ForgetOutputConnection(i, event.connection);
+      }
+    }
   }
 }
 
@@ -180,19 +195,94 @@ void FrontendEndpoint::Loop::ForgetConnection(size_t client_index, int connectio
     SeatedEngine& engine = engines_[i];
     if (engine.input_connections[client_index] != connection) continue;
     engine.input_connections[client_index] = -1;
-    // What it sent before it died is delivered before its loss is reported.
-    for (size_t c = 0; c < clients_.size(); ++c) ReceiveOutputs(c);
-    Lost(i, "its connection closed");
-    AcceptWaitingHello(engines_.IndexOf(i));
+    End(i, "its connection closed");
   }
 }
 
-void FrontendEndpoint::Loop::Lost(size_t seat, const std::string& why) {
+// A connection is reported closed after its last message has come.
+void FrontendEndpoint::Loop::ForgetOutputConnection(size_t client_index, int connection) {
+  ReceiveOutputs(client_index);
+  clients_[client_index].output.connections.erase(connection);
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    int& own = engines_[i].output_connections[client_index];
+    if (own == connection) own = kClosedConnection;
+  }
+}
+
+// The engine that has sent outputs over this connection, or the only one that may have.
+std::optional<size_t> FrontendEndpoint::Loop::SeatOfOutputs(size_t client_index,
+                                                            int connection) const {
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    const int own = engines_[i].output_connections[client_index];
+    if (own >= 0 && own == connection) return i;
+  }
+  return engines_.OnlyAlive();
+}
+
+// ---- Engines that go ----
+
+// Of its connections the one for requests may close first, with outputs on the way in the others.
+void FrontendEndpoint::Loop::End(size_t seat, const std::string& why) {
   SeatedEngine& engine = engines_[seat];
   const bool was_ready = engine.state == SeatedEngine::State::kReady;
   engine.state = SeatedEngine::State::kNew;
   engine.handshake_connection = -1;
-  if (!was_ready) return;
+  if (was_ready) {
+    engine.end = why;
+    engine.read_until = SystemClock().Monotonic() + options_.last_outputs_s;
+  } else {
+    AcceptWaitingHello(engines_.IndexOf(seat));
+  }
+}
+
+bool FrontendEndpoint::Loop::MayHaveOutputs(size_t seat) const {
+  for (size_t c = 0; c < clients_.size(); ++c) {
+    if (MayHaveOutputs(seat, c)) return true;
+  }
+  return false;
+}
+
+bool FrontendEndpoint::Loop::MayHaveOutputs(size_t seat, size_t client_index) const {
+  const int own = engines_[seat].output_connections[client_index];
+  if (own != -1) return own >= 0;
+  // Each engine has one. It is among those of which nothing was read yet, unless the others are as
+  // many.
+  std::set<int> unknown = clients_[client_index].output.connections;
+  size_t num_others = 0;
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    const int other = engines_[i].output_connections[client_index];
+    if (other >= 0) unknown.erase(other);
+    if (i != seat && other == -1 && engines_[i].alive()) ++num_others;
+  }
+  return unknown.size() > num_others;
+}
+
+void FrontendEndpoint::Loop::ReportEnds() {
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    if (engines_[i].end.empty()) continue;
+    const bool is_over = SystemClock().Monotonic() >= engines_[i].read_until;
+    if (!is_over && MayHaveOutputs(i)) continue;
+    Lost(i);
+    AcceptWaitingHello(engines_.IndexOf(i));
+  }
+}
+
+// Until an end is reported in any case.
+int FrontendEndpoint::Loop::WaitMs() const {
+  double wait_s = -1;
+  for (size_t i = 0; i < engines_.size(); ++i) {
+    const SeatedEngine& engine = engines_[i];
+    if (engine.end.empty()) continue;
+    const double left_s = std::max(0.0, engine.read_until - SystemClock().Monotonic());
+    wait_s = wait_s < 0 ? left_s : std::min(wait_s, left_s);
+  }
+  return wait_s < 0 ? -1 : static_cast<int>(std::ceil(wait_s * 1000));
+}
+
+void FrontendEndpoint::Loop::Lost(size_t seat) {
+  SeatedEngine& engine = engines_[seat];
+  const std::string why = std::exchange(engine.end, {});
+  engine.output_connections.assign(clients_.size(), -1);
   const std::string name = "engine " + std::to_string(engines_.IndexOf(seat));
   if (engines_.is_current(seat)) {
     LOG_ERROR << name << " is lost: " << why;

@@ -37,7 +37,7 @@ struct Listening {
 struct FrontendClient {
   FrontendClientCallbacks callbacks;
   Listening input;
-  Socket output;
+  Listening output;
 };
 
 struct OutgoingMessage {
@@ -93,6 +93,7 @@ class FrontendEndpoint::Loop {
   bool HasConnectionEvents() const;
   void ApplyConnectionEvents();
   void ForgetConnection(size_t client_index, int connection);
+  void ForgetOutputConnection(size_t client_index, int connection);
   void ForgetHandshakeConnection(int connection);
   void Hello(size_t engine_index, int connection, bool takes_over);
   void BecomeReady(size_t seat, const EngineCoreReadyResponse& response);
@@ -100,7 +101,13 @@ class FrontendEndpoint::Loop {
   void IntroduceToOthers(size_t seat);
   void CallEngines(std::string_view method, const RawValue& args);
   void Call(size_t seat, std::string_view method, const RawValue& args);
-  void Lost(size_t seat, const std::string& why);
+  std::optional<size_t> SeatOfOutputs(size_t client_index, int connection) const;
+  void End(size_t seat, const std::string& why);
+  bool MayHaveOutputs(size_t seat) const;
+  bool MayHaveOutputs(size_t seat, size_t client_index) const;
+  void ReportEnds();
+  int WaitMs() const;
+  void Lost(size_t seat);
   void AcceptWaitingHello(size_t engine_index);
   // What a message's first frame names, below `limit`; or nullopt after logging it.
   std::optional<size_t> NumberOf(std::string_view identity, size_t limit, std::string_view what);

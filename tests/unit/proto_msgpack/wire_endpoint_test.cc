@@ -321,32 +321,58 @@ TEST_CASE("wire: a third engine waits until the first one has left") {
   CheckTraffic(frontend, *second, 1);
 }
 
+// Engine 0 as its sockets, which the test opens and closes one by one.
+struct BareEngine {
+  explicit BareEngine(const TempFolder& folder) : base("ipc://" + folder.path() + "/wire/") {
+    EngineStatus hello;
+    hello.status = kStatusHello;
+    handshake = Connect("handshake", hello);
+    PollSet init;
+    init.Add(handshake);
+    REQUIRE(init.Wait(10'000));
+  }
+  template <class Message>
+  Socket Connect(const std::string& name, const Message& message) {
+    Socket socket;
+    socket.Open(context, zmq::socket_type::dealer);
+    socket.SetIdentity(EngineIdentity(0));
+    REQUIRE(socket.Connect(base + name).ok());
+    Encode(message, &encoded);
+    const std::string_view frames[] = {encoded.body};
+    REQUIRE(socket.Send(frames));
+    return socket;
+  }
+  Socket ConnectInput(int client_index) {
+    return Connect(OwnName("input_" + std::to_string(client_index)), TestReadyResponse());
+  }
+  // Returns once the frontend has accepted it; its first message says nothing.
+  zmq::socket_t ConnectOutput() {
+    zmq::socket_t output(context, zmq::socket_type::push);
+    output.set(zmq::sockopt::immediate, true);
+    output.set(zmq::sockopt::sndhwm, 0);
+    output.connect(base + OwnName("output_0"));
+    output.send(zmq::str_buffer("?"));
+    return output;
+  }
+  void Send(zmq::socket_t* output, const EngineCoreOutputs& outputs) {
+    Encode(outputs, &encoded);
+    output->send(zmq::buffer(encoded.body));
+  }
+
+  const std::string base;
+  zmq::context_t context = MakeContext();
+  EncodedMessage encoded;
+  Socket handshake;
+};
+
 // Between hosts a connection may break by itself. The engine sends its ready response again on the
 // new connection, and nothing on the others.
 TEST_CASE("wire: an engine whose connection to one of several clients broke is ready again") {
   const TempFolder folder;
   Frontend frontend(folder, 1, 2);
-  const std::string base = "ipc://" + folder.path() + "/wire/";
-  zmq::context_t context = MakeContext();
-  const auto connect = [&](const std::string& name, const auto& message) {
-    Socket socket;
-    socket.Open(context, zmq::socket_type::dealer);
-    socket.SetIdentity(EngineIdentity(0));
-    REQUIRE(socket.Connect(base + name).ok());
-    EncodedMessage encoded;
-    Encode(message, &encoded);
-    const std::string_view frames[] = {encoded.body};
-    REQUIRE(socket.Send(frames));
-    return socket;
-  };
-  EngineStatus hello;
-  hello.status = kStatusHello;
-  Socket handshake = connect("handshake", hello);
-  PollSet init;
-  init.Add(handshake);
-  REQUIRE(init.Wait(10'000));
-  const Socket first = connect(OwnName("input_0"), TestReadyResponse());
-  Socket second = connect(OwnName("input_1"), TestReadyResponse());
+  BareEngine engine(folder);
+  const Socket first = engine.ConnectInput(0);
+  Socket second = engine.ConnectInput(1);
   for (int round = 0; round < 3; ++round) {
     CAPTURE(round);
     frontend.Next(ClientEvent::Kind::kReady, 0);
@@ -354,8 +380,54 @@ TEST_CASE("wire: an engine whose connection to one of several clients broke is r
     second.Close();
     frontend.Next(ClientEvent::Kind::kLost, 0);
     frontend.Next(ClientEvent::Kind::kLost, 1);
-    second = connect(OwnName("input_1"), TestReadyResponse());
+    second = engine.ConnectInput(1);
   }
+}
+
+// As the kernel closes what a dead process had open, with much unread in one of them.
+TEST_CASE("wire: an engine is lost after its outputs, whichever connection closes first") {
+  const TempFolder folder;
+  Frontend frontend(folder, 2);
+  Engine other(folder, 1);
+  CHECK(frontend.Next(ClientEvent::Kind::kReady).engine_index == 1);
+  BareEngine engine(folder);
+  Socket input = engine.ConnectInput(0);
+  CHECK(frontend.Next(ClientEvent::Kind::kReady).engine_index == 0);
+  zmq::socket_t output = engine.ConnectOutput();
+  const bool is_known = GENERATE(false, true);  // the connection, by what came over it
+  if (is_known) {
+    engine.Send(&output, OneToken("r", 0));
+    frontend.Next(ClientEvent::Kind::kOutputs);
+  }
+  input.Close();
+  CHECK_FALSE(frontend.inboxes[0].box.WaitFor(std::chrono::milliseconds(100)));
+  constexpr TokenId kNumOutputs = 1000;
+  for (TokenId i = 0; i < kNumOutputs; ++i) engine.Send(&output, OneToken("r", i));
+  output.close();
+  for (TokenId i = 0; i < kNumOutputs; ++i) {
+    CHECK(frontend.Next(ClientEvent::Kind::kOutputs).outputs.outputs[0].new_token_ids[0] == i);
+  }
+  CHECK(frontend.Next(ClientEvent::Kind::kLost).engine_index == 0);
+  CheckTraffic(frontend, other, 1);
+  Engine next(folder);
+  frontend.Next(ClientEvent::Kind::kReady);
+  CheckTraffic(frontend, next);
+}
+
+TEST_CASE("wire: an engine that is gone is not waited for beyond a limit") {
+  const TempFolder folder;
+  FrontendEndpointOptions options = FrontendIn(folder);
+  options.last_outputs_s = 0.01;
+  Inbox<ClientEvent> events;
+  FrontendEndpoint frontend(options);
+  frontend.SetClient(0, CallbacksInto(&events));
+  REQUIRE(frontend.Start().ok());
+  BareEngine engine(folder);
+  Socket input = engine.ConnectInput(0);
+  CHECK(events.Next()->kind == ClientEvent::Kind::kReady);
+  const zmq::socket_t output = engine.ConnectOutput();
+  input.Close();
+  CHECK(events.Next()->kind == ClientEvent::Kind::kLost);
 }
 
 TEST_CASE("wire: a request that cannot be decoded gets an error if its sender can be read") {
