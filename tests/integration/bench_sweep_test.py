@@ -13,13 +13,13 @@ import unittest
 import xml.etree.ElementTree
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import MODEL, Pair, bin_dir, free_port, wait_for  # noqa: E402
+from pair import LIMIT, MODEL, Pair, bin_dir, free_port, wait_for  # noqa: E402
 
 TANDEM = str(bin_dir() / "tandem")
 
 
 def run(*args, **more):
-    return subprocess.run([TANDEM, "bench", *map(str, args)], capture_output=True, text=True, timeout=240, **more)
+    return subprocess.run([TANDEM, "bench", *map(str, args)], capture_output=True, text=True, timeout=2 * LIMIT, **more)
 
 
 def processes_with(word):
@@ -108,7 +108,7 @@ class Sweep(unittest.TestCase):
         wait_for((self.folder / "begun").exists, "the bench of the sweep begins")
         self.assertNotEqual(processes_with(f"--port\0{self.port}"), [])
         sweep.send_signal(signal.SIGINT)
-        _, errors = sweep.communicate(timeout=60)
+        _, errors = sweep.communicate(timeout=LIMIT)
         self.assertEqual(sweep.returncode, 130, errors)
         self.assertEqual(processes_with(f"--port\0{self.port}"), [])
 

@@ -8,7 +8,7 @@ import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
 from goldens import read_goldens
-from pair import MODEL, Pair, ROOT, bin_dir
+from pair import LIMIT, MODEL, Pair, ROOT, bin_dir
 
 FOLDER = ROOT / "tests" / "golden" / "quantized" / "gguf_llama_q4_0"
 GGUF = FOLDER / "model.gguf"
@@ -67,7 +67,7 @@ class Gguf(unittest.TestCase):
                            ([FOLDER / "absent.gguf"], "no such file"),
                            ([GGUF, "--quantization", "gptq"], "does not match")):
             run = subprocess.run([bin_dir() / "tandem-engine-core", *map(str, words)],
-                                 capture_output=True, text=True, timeout=60)
+                                 capture_output=True, text=True, timeout=LIMIT)
             self.assertNotEqual(run.returncode, 0)
             self.assertIn(why, run.stderr + run.stdout)
 

@@ -13,7 +13,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import Pair, wait_for
+from pair import LIMIT, Pair, wait_for
 from picker import BLOCK_CHARS, Gateway, Picker, blocks_of, read_metrics
 
 NUM_SERVERS = 2
@@ -99,7 +99,7 @@ class Servers(unittest.TestCase):
         return Gateway([(server.host, int(server.port_file.read_text())) for server in self.servers])
 
     def ask(self, gateway, prompt, max_tokens=2):
-        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", gateway.port, timeout=LIMIT)
         connection.request("POST", "/v1/completions", json.dumps(
             {"model": "m", "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}))
         response = connection.getresponse()

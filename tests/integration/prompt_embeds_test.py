@@ -11,7 +11,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import MODEL, Pair
+from pair import LIMIT, MODEL, Pair
 from torch_file import torch_file
 
 FLAGS = ("--enable-prompt-embeds", "--trust-request-chat-template", "--kv-cache-memory-bytes", "32M")
@@ -153,7 +153,7 @@ class Embeddings(unittest.TestCase):
             ids = prompt_ids(pair, TEXT)
             fields = dict(max_tokens=200, ignore_eos=True)
             expected = shown(complete(pair, prompt=ids, **fields))
-            host = http.client.HTTPConnection(*pair.url.removeprefix("http://").split(":"), timeout=60)
+            host = http.client.HTTPConnection(*pair.url.removeprefix("http://").split(":"), timeout=LIMIT)
             host.request("POST", "/v1/completions", json.dumps(
                 {"prompt_embeds": encoded(ids), "temperature": 0, "stream": True, **fields}),
                 {"Content-Type": "application/json"})
@@ -172,7 +172,7 @@ class Embeddings(unittest.TestCase):
         fields = dict(max_tokens=200, ignore_eos=True, temperature=0)
         messages = user("Tell me a", {"type": "prompt_embeds", "data": encoded(ids)})
         expected = chat(pair, messages, **fields)["choices"][0]["message"]["content"]
-        host = http.client.HTTPConnection(*pair.url.removeprefix("http://").split(":"), timeout=60)
+        host = http.client.HTTPConnection(*pair.url.removeprefix("http://").split(":"), timeout=LIMIT)
         host.request("POST", "/v1/chat/completions", json.dumps({"messages": messages, "stream": True, **fields}),
                      {"Content-Type": "application/json"})
         reply = host.getresponse()

@@ -7,7 +7,7 @@ import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from pair import MODEL, Pair, bin_dir
+from pair import LIMIT, MODEL, Pair, bin_dir
 
 CASES = json.loads((MODEL / "greedy_answers.json").read_text())
 
@@ -55,7 +55,7 @@ class Quantized(unittest.TestCase):
         for flag, name, word in (("--quantization", "hqq", "int8 int4"),
                                  ("--kv-cache-dtype", "fp8_e5m2", "auto int8 int4 fp8")):
             run = subprocess.run([bin_dir() / "tandem-engine-core", MODEL, flag, name],
-                                 capture_output=True, text=True, timeout=60)
+                                 capture_output=True, text=True, timeout=LIMIT)
             self.assertEqual(run.returncode, 2)
             self.assertIn(word, run.stderr + run.stdout)
 

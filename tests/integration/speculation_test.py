@@ -172,7 +172,7 @@ class Speculation(unittest.TestCase):
                 self.assertGreater(drafting.total("vllm:spec_decode_num_draft_tokens_total"), 0)
             run = subprocess.run([bin_dir() / "tandem-engine-core", HEADS / "target", "--speculative-config",
                                   json.dumps({**config, "num_speculative_tokens": 3}), "--handshake-address", "ipc:///nowhere/socket"],
-                                 capture_output=True, text=True, timeout=60)
+                                 capture_output=True, text=True, timeout=LIMIT)
             self.assertNotEqual(run.returncode, 0)
             self.assertIn("must be at most the number of heads, 2", run.stdout + run.stderr)
 
@@ -211,7 +211,7 @@ class Speculation(unittest.TestCase):
                                "vocabulary"),
                               ({**CONFIG, "nonsense": 1}, "nonsense")):
             run = subprocess.run([bin_dir() / "tandem-engine-core", MODEL, "--speculative-config", json.dumps(config),
-                                  "--handshake-address", "ipc:///nowhere/socket"], capture_output=True, text=True, timeout=60)
+                                  "--handshake-address", "ipc:///nowhere/socket"], capture_output=True, text=True, timeout=LIMIT)
             self.assertNotEqual(run.returncode, 0)
             self.assertIn("--speculative-config", run.stdout + run.stderr)
             self.assertIn(words, run.stdout + run.stderr)

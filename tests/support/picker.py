@@ -17,6 +17,8 @@ import random
 import re
 import threading
 
+from pair import LIMIT
+
 SCRAPE_S = 0.05
 BLOCK_CHARS = 64  # of a prompt's text; some 16 tokens
 MOST_BLOCKS = 256  # of a prompt that are looked at
@@ -202,7 +204,7 @@ class Gateway:
         loads = {}
         for server, (host, port) in enumerate(self.servers):
             try:
-                connection = self.connections.setdefault(server, http.client.HTTPConnection(host, port, timeout=60))
+                connection = self.connections.setdefault(server, http.client.HTTPConnection(host, port, timeout=LIMIT))
                 connection.request("GET", "/metrics", headers={"Accept": "text/plain"})
                 loads[server] = read_metrics(connection.getresponse().read().decode())
             except (OSError, http.client.HTTPException):
@@ -218,7 +220,7 @@ class Gateway:
             self.picks.append(server)
         if server is None:
             return handler.send_error(503)
-        connection = http.client.HTTPConnection(*self.servers[server], timeout=60)
+        connection = http.client.HTTPConnection(*self.servers[server], timeout=LIMIT)
         try:
             connection.request("POST", handler.path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()

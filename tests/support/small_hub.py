@@ -16,6 +16,8 @@ import tempfile
 import threading
 import urllib.parse
 
+from pair import LIMIT
+
 
 def git_hash(data):
     return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
@@ -119,7 +121,7 @@ class SmallHub:
         with self.changed:
             return [path for path, _ in self.requests if word in path]
 
-    def wait_for_requests(self, count, word, limit=60):
+    def wait_for_requests(self, count, word, limit=LIMIT):
         with self.changed:
             return self.changed.wait_for(lambda: sum(word in path for path, _ in self.requests) >= count, limit)
 
