@@ -1,6 +1,8 @@
 #include "common/read_file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <thread>
@@ -50,6 +52,24 @@ TEST_CASE("ReadFile reads files without a known size") {
   const auto text = ReadFile(pipe, 1 << 20);
   writer.join();
   CHECK(*text == bytes);
+}
+
+TEST_CASE("ReadFile waits for one who writes to a pipe, and not for ever") {
+  const TempFolder folder;
+  const std::string pipe = folder.PathOf("pipe");
+  REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
+  const auto nothing = ReadFile(pipe, 10, /*writer_limit_s=*/0);
+  CHECK(nothing.status().code() == StatusCode::kFailedPrecondition);
+  CHECK(nothing.status().message() == pipe + ": a pipe to which nobody has written for 0 s");
+  const int kept = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);  // what is written stays
+  const int writer = open(pipe.c_str(), O_WRONLY);
+  StatusOr<std::string> text = std::string();
+  std::thread reader([&] { text = ReadFile(pipe, 10, /*writer_limit_s=*/0); });
+  CHECK(write(writer, "late", 4) == 4);
+  close(writer);
+  reader.join();
+  close(kept);
+  CHECK(*text == "late");
 }
 
 }  // namespace
