@@ -2,6 +2,7 @@
 
 // Unicode properties that tokenizers depend on. Pure; any thread.
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -14,6 +15,9 @@ bool IsMark(char32_t c);        // general category M
 bool IsNonspacingMark(char32_t c);
 bool IsControl(char32_t c);      // categories Cc, Cf and Co
 bool IsPunctuation(char32_t c);  // category P, and ASCII's symbols
+// A number for each script, as the pre-tokenizer UnicodeScripts counts them; 0: none. In
+// scripts.cc.
+uint8_t ScriptOf(char32_t c);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 // REQUIRES well-formed UTF-8.

@@ -22,6 +22,7 @@ const std::map<std::string, NewStep>& Kinds() {
       {"Metaspace", NewMetaspacePretokenizer},
       {"Punctuation", NewPunctuationPretokenizer},
       {"Split", NewSplitPretokenizer},
+      {"UnicodeScripts", NewUnicodeScriptsPretokenizer},
       {"Whitespace", NewWhitespacePretokenizer},
       {"WhitespaceSplit", NewWhitespaceSplitPretokenizer},
   };
@@ -58,18 +59,17 @@ Status Pretokenizer::Add(const nlohmann::json& spec, int depth) {
   if (row == Kinds().end() && !is_byte_level) {
     return UnimplementedError("pre_tokenizer \"" + kind + "\" is not supported");
   }
-  if (byte_level_ && (is_byte_level || kind == "Metaspace")) {
-    return UnimplementedError("pre_tokenizer \"" + kind + "\" after ByteLevel is not supported");
-  }
-  if (is_byte_level) return AddByteLevel(spec);
   if (byte_level_ && !in_alphabet_) {
     // The steps after ByteLevel see characters of the alphabet, which are letters and digits too.
     ASSIGN_OR_RETURN(auto step, NewToAlphabetPretokenizer());
     steps_.push_back(std::move(step));
     in_alphabet_ = true;
   }
+  if (is_byte_level) return AddByteLevel(spec);
   ASSIGN_OR_RETURN(auto step, row->second(spec));
   steps_.push_back(std::move(step));
+  // Its mark is mostly no character of the alphabet, so that the pieces spell no bytes any more.
+  if (kind == "Metaspace") byte_level_ = in_alphabet_ = false;
   return OkStatus();
 }
 
@@ -85,6 +85,7 @@ Status Pretokenizer::AddByteLevel(const nlohmann::json& spec) {
     steps_.push_back(std::move(step));
   }
   byte_level_ = true;
+  in_alphabet_ = false;
   return OkStatus();
 }
 

@@ -28,7 +28,7 @@ struct Pieces {
   bool at_start = false;  // the first piece begins where the whole text does
 };
 
-// What the model takes where the file says ByteLevel: bytes, or their characters in GPT-2's
+// What the model takes where the pieces spell bytes: bytes, or their characters in GPT-2's
 // alphabet.
 enum class ByteLevelPieces { kBytes, kAlphabet };
 
@@ -41,7 +41,7 @@ class Pretokenizer {
   Pretokenizer& operator=(Pretokenizer&&) noexcept;
   ~Pretokenizer();
 
-  // Whether there is a ByteLevel.
+  // Whether the pieces spell bytes: there is a ByteLevel, and no Metaspace after the last one.
   bool byte_level() const { return byte_level_; }
   // Puts the pieces of text, none of them empty, in *out. REQUIRES well-formed UTF-8.
   // at_start: the text is the start of the whole text.
@@ -53,7 +53,7 @@ class Pretokenizer {
 
   std::vector<std::unique_ptr<PretokenizerStep>> steps_;
   bool byte_level_ = false;
-  bool in_alphabet_ = false;  // after the steps so far
+  bool in_alphabet_ = false;  // the steps so far have spelled the bytes
 };
 
 }  // namespace tandem

@@ -1,5 +1,5 @@
 // The kinds that cut by classes of characters: Digits, Punctuation, WhitespaceSplit, Whitespace,
-// BertPreTokenizer, CharDelimiterSplit and FixedLength.
+// BertPreTokenizer, CharDelimiterSplit, FixedLength and UnicodeScripts.
 
 #include "frontend/text/characters.h"
 
@@ -99,6 +99,26 @@ class FixedLengthStep : public CuttingStep {
   const size_t num_chars_;
 };
 
+// Runs of one script. A character without a script stays with what precedes it; before the first
+// character that has one there is no run, and it is lost, as in the library.
+class ScriptsStep : public CuttingStep {
+ protected:
+  Status Cut(std::string_view piece, std::vector<std::string_view>* out) const override {
+    uint8_t run = 0;
+    size_t begin = 0;
+    for (size_t pos = 0; pos < piece.size();) {
+      const size_t start = pos;
+      const uint8_t script = ScriptOf(NextUtf8(piece, &pos));
+      if (script == 0 || script == run) continue;
+      if (run != 0) out->push_back(piece.substr(begin, start - begin));
+      run = script;
+      begin = start;
+    }
+    if (run != 0) out->push_back(piece.substr(begin));
+    return OkStatus();
+  }
+};
+
 }  // namespace
 
 NewPretokenizerStep NewDigitsPretokenizer(const nlohmann::json& spec) {
@@ -122,6 +142,10 @@ NewPretokenizerStep NewBertPretokenizer(const nlohmann::json&) {
 
 NewPretokenizerStep NewWhitespacePretokenizer(const nlohmann::json&) {
   return std::unique_ptr<PretokenizerStep>(std::make_unique<WhitespaceStep>());
+}
+
+NewPretokenizerStep NewUnicodeScriptsPretokenizer(const nlohmann::json&) {
+  return std::unique_ptr<PretokenizerStep>(std::make_unique<ScriptsStep>());
 }
 
 NewPretokenizerStep NewCharDelimiterPretokenizer(const nlohmann::json& spec) {

@@ -64,6 +64,7 @@ NewPretokenizerStep NewFixedLengthPretokenizer(const nlohmann::json& spec);
 NewPretokenizerStep NewMetaspacePretokenizer(const nlohmann::json& spec);
 NewPretokenizerStep NewPunctuationPretokenizer(const nlohmann::json& spec);
 NewPretokenizerStep NewSplitPretokenizer(const nlohmann::json& spec);
+NewPretokenizerStep NewUnicodeScriptsPretokenizer(const nlohmann::json& spec);
 NewPretokenizerStep NewWhitespacePretokenizer(const nlohmann::json& spec);
 NewPretokenizerStep NewWhitespaceSplitPretokenizer(const nlohmann::json& spec);
 

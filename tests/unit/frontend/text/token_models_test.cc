@@ -86,6 +86,16 @@ TEST_CASE("Kinds after ByteLevel see the alphabet's characters") {
   CHECK(Encode(model, "a1²").value() == Ids{0, 1, 3, 4});
 }
 
+TEST_CASE("BPE after a Metaspace that follows ByteLevel takes characters, not bytes") {
+  const std::string model = R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+    {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+    {"type": "Metaspace", "prepend_scheme": "always"}]},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "vocab": {"▁": 0, "Ã": 1, "©": 2, "▁Ã": 3, "Ã©": 4},
+    "merges": ["▁ Ã", "Ã ©"]})";
+  CHECK(Encode(model, "é").value() == Ids{3, 2});
+}
+
 // A configuration beside a tokenizer.model names the control symbols to find and to add.
 TEST_CASE("tokenizer.model takes its special tokens from tokenizer_config.json") {
   TempFolder folder;
