@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/log.h"
 #include "frontend/text/bpe.h"
 #include "frontend/text/byte_level.h"
 #include "frontend/text/json_fields.h"
@@ -53,7 +54,7 @@ StatusOr<std::vector<Bpe::Merge>> ParseMerges(const json& spec, bool byte_level)
     if (byte_level) {
       auto left = AlphabetToBytes(merge.first);
       auto right = AlphabetToBytes(merge.second);
-      if (!left || !right) return InvalidArgumentError("merge outside the byte alphabet");
+      if (!left || !right) continue;  // no text has its characters
       merge = {std::move(*left), std::move(*right)};
     }
     merges.push_back(std::move(merge));
@@ -68,6 +69,20 @@ std::optional<TokenId> FindToken(const TokenList& vocabulary, std::string_view t
   return std::nullopt;
 }
 
+// A share of the merges that training skips at random, so that a model sees words cut in more ways
+// than one. A prompt is cut the one best way, as with 0; only with 1 there is nothing random.
+StatusOr<bool> DropsAllMerges(const json& dropout) {
+  if (dropout.is_null()) return false;
+  if (!dropout.is_number() || dropout < 0.0 || dropout > 1.0) {
+    return WrongType("dropout", dropout, "a number from 0 to 1");
+  }
+  if (dropout > 0.0 && dropout < 1.0) {
+    LOG_WARNING << "the tokenizer's BPE dropout of " << dropout.dump()
+                << " is for training; texts are encoded without it";
+  }
+  return dropout == 1.0;
+}
+
 StatusOr<std::unique_ptr<TokenModel>> ParseBpe(const json& spec, bool byte_level,
                                                TokenList* vocabulary) {
   ASSIGN_OR_RETURN(*vocabulary, ParseVocab(Field(spec, "vocab")));
@@ -78,14 +93,7 @@ StatusOr<std::unique_ptr<TokenModel>> ParseBpe(const json& spec, bool byte_level
   ASSIGN_OR_RETURN(options.fuse_unknown, BoolField(spec, "fuse_unk", false));
   ASSIGN_OR_RETURN(options.continuing_prefix, StringField(spec, "continuing_subword_prefix", ""));
   ASSIGN_OR_RETURN(options.end_suffix, StringField(spec, "end_of_word_suffix", ""));
-  if (byte_level && (!options.continuing_prefix.empty() || !options.end_suffix.empty())) {
-    return UnimplementedError(
-        "byte-level BPE with continuing_subword_prefix or end_of_word_suffix is not supported");
-  }
-  const json& dropout = Field(spec, "dropout");
-  if (dropout.is_number() && dropout.get<double>() != 0) {
-    return UnimplementedError("model with dropout is not supported");
-  }
+  ASSIGN_OR_RETURN(const bool drops_all, DropsAllMerges(Field(spec, "dropout")));
   ASSIGN_OR_RETURN(const std::string unknown, StringField(spec, "unk_token", ""));
   if (!unknown.empty()) options.unknown_id = FindToken(*vocabulary, unknown);
 
@@ -98,8 +106,11 @@ StatusOr<std::unique_ptr<TokenModel>> ParseBpe(const json& spec, bool byte_level
       symbols.emplace_back(id, std::move(*bytes));
     }
   }
-  ASSIGN_OR_RETURN(const std::vector<Bpe::Merge> merges,
-                   ParseMerges(Field(spec, "merges"), byte_level));
+  ASSIGN_OR_RETURN(std::vector<Bpe::Merge> merges, ParseMerges(Field(spec, "merges"), byte_level));
+  if (drops_all) {
+    merges.clear();
+    options.ignore_merges = false;
+  }
   ASSIGN_OR_RETURN(Bpe bpe, Bpe::Create(Vocabulary(symbols), merges, options));
   return std::unique_ptr<TokenModel>(std::make_unique<Bpe>(std::move(bpe)));
 }
@@ -175,7 +186,11 @@ StatusOr<TokenId> ToTokenId(const json& value, std::string_view name) {
 
 StatusOr<bool> ModelTakesBytes(const json& spec) {
   ASSIGN_OR_RETURN(const std::string kind, ModelKind(spec));
-  return kind == "BPE";
+  if (kind != "BPE") return false;
+  // Affixes spell characters, so such a model takes those of the alphabet.
+  ASSIGN_OR_RETURN(const std::string prefix, StringField(spec, "continuing_subword_prefix", ""));
+  ASSIGN_OR_RETURN(const std::string suffix, StringField(spec, "end_of_word_suffix", ""));
+  return prefix.empty() && suffix.empty();
 }
 
 StatusOr<std::unique_ptr<TokenModel>> ParseTokenModel(const json& spec, bool byte_level,

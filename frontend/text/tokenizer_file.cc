@@ -213,8 +213,9 @@ StatusOr<std::unique_ptr<TokenizerFile>> MakeTokenizerFile(const json& root) {
   ASSIGN_OR_RETURN(file->decoder, TokenDecoder::Create(Field(root, "decoder")));
 
   TokenList vocabulary;
-  ASSIGN_OR_RETURN(file->model,
-                   ParseTokenModel(model, file->pretokenizer.byte_level(), &vocabulary));
+  ASSIGN_OR_RETURN(
+      file->model,
+      ParseTokenModel(model, takes_bytes && file->pretokenizer.byte_level(), &vocabulary));
   RETURN_IF_ERROR(FillVocabularies(vocabulary, file.get()));
   return file;
 }

@@ -86,6 +86,24 @@ TEST_CASE("Kinds after ByteLevel see the alphabet's characters") {
   CHECK(Encode(model, "a1²").value() == Ids{0, 1, 3, 4});
 }
 
+TEST_CASE("BPE dropout is for training: but for 1 it takes no merge away") {
+  const auto encode = [](const std::string& dropout) {
+    return Encode(R"("model": {"type": "BPE", "ignore_merges": true, "dropout": )" + dropout +
+                      R"(, "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]})",
+                  "ab");
+  };
+  CHECK(encode("0.9").value() == Ids{2});
+  CHECK(encode("0").value() == Ids{2});
+  CHECK(encode("1.0").value() == Ids{0, 1});
+  for (const char* dropout : {"1.5", "-1", "\"0.1\""}) {
+    const auto wrong =
+        Tokenizer::Parse(R"({"model": {"type": "BPE", "vocab": {}, "merges": [], "dropout": )" +
+                             std::string(dropout) + "}}",
+                         "");
+    CHECK_THAT(wrong.status().message(), Catch::Contains("a number from 0 to 1"));
+  }
+}
+
 TEST_CASE("BPE after a Metaspace that follows ByteLevel takes characters, not bytes") {
   const std::string model = R"("pre_tokenizer": {"type": "Sequence", "pretokenizers": [
     {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
@@ -94,6 +112,24 @@ TEST_CASE("BPE after a Metaspace that follows ByteLevel takes characters, not by
     "model": {"type": "BPE", "vocab": {"▁": 0, "Ã": 1, "©": 2, "▁Ã": 3, "Ã©": 4},
     "merges": ["▁ Ã", "Ã ©"]})";
   CHECK(Encode(model, "é").value() == Ids{3, 2});
+}
+
+// As CLIP's.
+TEST_CASE("A byte-level BPE may spell the end of a word by a suffix") {
+  const std::string model = R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+    "decoder": {"type": "ByteLevel"},
+    "model": {"type": "BPE", "unk_token": "?", "end_of_word_suffix": "</w>",
+    "vocab": {"?": 0, "Ã": 1, "©</w>": 2, "Ã©</w>": 3, "a": 4, "Ġ": 5, "aÃ": 6, "a</w>": 7},
+    "merges": ["Ã ©</w>", "a Ã"]})";
+  CHECK(Encode(model, "é").value() == Ids{3});
+  CHECK(Encode(model, "aé é a").value() == Ids{4, 3, 5, 3, 5, 7});
+}
+
+TEST_CASE("A byte-level BPE keeps merges that no text has, which merge nothing") {
+  const std::string model = R"("pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false},
+    "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "▁": 3, "▁a": 4},
+    "merges": ["▁ a", "a b"]})";
+  CHECK(Encode(model, "ab").value() == Ids{2});
 }
 
 // A configuration beside a tokenizer.model names the control symbols to find and to add.
