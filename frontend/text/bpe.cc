@@ -1,7 +1,6 @@
 #include "frontend/text/bpe.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
 #include "common/utf8.h"
@@ -53,10 +52,9 @@ void Bpe::FinishTables() {
   }
   window_symbols_ = std::clamp(longest * 16, kMinWindow, kMaxWindow);
   for (int byte = 0; byte < 256; ++byte) {
-    char name[8];
-    std::snprintf(name, sizeof name, "<0x%02X>", byte);
-    const auto id = options_.byte_level ? vocabulary_.Find(std::string(1, static_cast<char>(byte)))
-                                        : vocabulary_.Find(name);
+    const auto id =
+        vocabulary_.Find(options_.byte_level ? std::string(1, static_cast<char>(byte))
+                                             : ByteTokenText(static_cast<unsigned char>(byte)));
     byte_ids_[byte] = id.value_or(-1);
   }
 }

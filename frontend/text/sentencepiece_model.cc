@@ -7,6 +7,7 @@
 #include "frontend/text/bpe.h"
 #include "frontend/text/decoders/sentencepiece.h"
 #include "frontend/text/unigram.h"
+#include "frontend/text/word_models.h"
 
 namespace tandem {
 namespace {
@@ -53,7 +54,23 @@ StatusOr<std::unique_ptr<TokenModel>> NewUnigram(const SentencePieceModel& model
   return std::unique_ptr<TokenModel>(std::make_unique<Unigram>(std::move(unigram)));
 }
 
-// The highest score merges first.
+std::unique_ptr<TokenModel> NewWords(const SentencePieceModel& model) {
+  MarkedWordsOptions options;
+  options.unknown_id = UnknownId(model).value_or(0);
+  TokenList words;
+  for (size_t id = 0; id < model.pieces.size(); ++id) {
+    const auto& [text, score, type] = model.pieces[id];
+    const auto token_id = static_cast<TokenId>(id);
+    if (type == SentencePiece::kNormal || type == SentencePiece::kUserDefined) {
+      words.emplace_back(token_id, text);
+    } else if (type == SentencePiece::kByte && model.byte_fallback) {
+      options.byte_tokens.emplace_back(token_id, text);
+    }
+  }
+  return std::make_unique<MarkedWords>(Vocabulary(words), options);
+}
+
+// The highest score merges first. A model of characters has no merges.
 std::unique_ptr<TokenModel> NewBpe(const SentencePieceModel& model) {
   std::vector<double> scores;
   for (const SentencePiece& piece : model.pieces) {
@@ -65,7 +82,8 @@ std::unique_ptr<TokenModel> NewBpe(const SentencePieceModel& model) {
   TokenList tokens;
   for (const SentencePiece& piece : model.pieces) {
     const auto rank = std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>());
-    ranks.push_back(piece.type == SentencePiece::kNormal
+    const bool merges = model.model_type == SentencePieceModel::kBpe;
+    ranks.push_back(merges && piece.type == SentencePiece::kNormal
                         ? static_cast<uint32_t>(rank - scores.begin())
                         : Bpe::kNoRank);
     const bool usable = piece.type == SentencePiece::kNormal || piece.type == SentencePiece::kByte;
@@ -103,12 +121,13 @@ void AddTokens(const SentencePieceModel& model, const TokenizerConfig& config,
     token.special = true;
     file->added_tokens.push_back(std::move(token));
   }
+  const bool is_cut_at_symbols =
+      model.model_type == SentencePieceModel::kBpe || model.model_type == SentencePieceModel::kChar;
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePiece& piece = model.pieces[id];
     if (piece.type == SentencePiece::kControl)
       file->special_ids.push_back(static_cast<TokenId>(id));
-    if (piece.type != SentencePiece::kUserDefined || model.model_type != SentencePieceModel::kBpe)
-      continue;
+    if (piece.type != SentencePiece::kUserDefined || !is_cut_at_symbols) continue;
     AddedToken token;  // text that no merge crosses
     token.id = static_cast<TokenId>(id);
     token.content = piece.text;
@@ -124,11 +143,15 @@ StatusOr<std::unique_ptr<TokenizerFile>> MakeSentencePieceTokenizer(SentencePiec
   auto file = std::make_unique<TokenizerFile>();
   if (model.model_type == SentencePieceModel::kUnigram) {
     ASSIGN_OR_RETURN(file->model, NewUnigram(model));
-  } else if (model.model_type == SentencePieceModel::kBpe) {
+  } else if (model.model_type == SentencePieceModel::kWord) {
+    file->model = NewWords(model);
+  } else if (model.model_type == SentencePieceModel::kBpe ||
+             model.model_type == SentencePieceModel::kChar) {
     file->model = NewBpe(model);
   } else {
-    return UnimplementedError("SentencePiece model type " + std::to_string(model.model_type) +
-                              " is not supported, only unigram (1) and bpe (2)");
+    return UnimplementedError(
+        "SentencePiece model type " + std::to_string(model.model_type) +
+        " is not supported, only unigram (1), bpe (2), word (3) and char (4)");
   }
   SentencePieceDecoding decoding;
   decoding.drops_first_blank = model.rules.add_dummy_prefix || model.rules.remove_extra_blanks;

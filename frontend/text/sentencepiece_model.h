@@ -31,7 +31,7 @@ struct SentencePiece {
 };
 
 struct SentencePieceModel {
-  enum Kind : uint64_t { kUnigram = 1, kBpe = 2 };
+  enum Kind : uint64_t { kUnigram = 1, kBpe = 2, kWord = 3, kChar = 4 };
   std::vector<SentencePiece> pieces;  // by id
   uint64_t model_type = kUnigram;
   bool byte_fallback = false;

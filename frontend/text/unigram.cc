@@ -1,11 +1,11 @@
 #include "frontend/text/unigram.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <limits>
 #include <map>
 
 #include "common/utf8.h"
+#include "frontend/text/vocabulary.h"
 
 namespace tandem {
 namespace {
@@ -36,9 +36,7 @@ StatusOr<Unigram> Unigram::Create(const std::vector<std::pair<std::string, doubl
   unigram.unknown_score_ = lowest - kUnknownPenalty;
   unigram.trie_ = ByteTrie(entries);
   for (int byte = 0; byte < 256; ++byte) {
-    char name[8];
-    std::snprintf(name, sizeof name, "<0x%02X>", byte);
-    const auto it = names.find(name);
+    const auto it = names.find(ByteTokenText(static_cast<unsigned char>(byte)));
     unigram.byte_ids_[byte] = it == names.end() ? -1 : it->second;
   }
   return unigram;

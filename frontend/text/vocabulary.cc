@@ -1,6 +1,7 @@
 #include "frontend/text/vocabulary.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace tandem {
 
@@ -37,6 +38,12 @@ std::optional<TokenId> Vocabulary::Find(std::string_view text) const {
   const auto it = index_.find(text);
   if (it == index_.end()) return std::nullopt;
   return it->second;
+}
+
+std::string ByteTokenText(unsigned char byte) {
+  char text[8];
+  std::snprintf(text, sizeof text, "<0x%02X>", byte);
+  return text;
 }
 
 }  // namespace tandem

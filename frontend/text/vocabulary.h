@@ -62,4 +62,7 @@ class Vocabulary : public TokenTexts {
   absl::flat_hash_map<std::string_view, TokenId, StringViewHash, std::equal_to<>> index_;
 };
 
+// "<0xNN>", the token that stands for a byte where the vocabulary spells characters.
+std::string ByteTokenText(unsigned char byte);
+
 }  // namespace tandem

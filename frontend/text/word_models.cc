@@ -59,4 +59,33 @@ Status WordLevel::Encode(std::string_view piece, std::vector<TokenId>* ids) cons
   return OkStatus();
 }
 
+MarkedWords::MarkedWords(Vocabulary vocabulary, const MarkedWordsOptions& options)
+    : vocabulary_(std::move(vocabulary)), unknown_id_(options.unknown_id) {
+  const Vocabulary bytes(options.byte_tokens);
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) {
+    const auto id = bytes.Find(ByteTokenText(static_cast<unsigned char>(byte)));
+    has_bytes_ = has_bytes_ && id.has_value();
+    byte_ids_[byte] = id.value_or(unknown_id_);
+  }
+}
+
+Status MarkedWords::Encode(std::string_view piece, std::vector<TokenId>* ids) const {
+  constexpr std::string_view kMark = "\u2581";
+  bool after_unknown = false;
+  while (!piece.empty()) {
+    const std::string_view word = piece.substr(0, piece.find(kMark, 1));
+    piece.remove_prefix(word.size());
+    const auto id = vocabulary_.Find(word);
+    if (id) {
+      ids->push_back(*id);
+    } else if (has_bytes_) {
+      for (const char byte : word) ids->push_back(byte_ids_[static_cast<unsigned char>(byte)]);
+    } else if (!after_unknown) {
+      ids->push_back(unknown_id_);
+    }
+    after_unknown = !id;
+  }
+  return OkStatus();
+}
+
 }  // namespace tandem

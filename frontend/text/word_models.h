@@ -1,9 +1,11 @@
 #pragma once
 
 // The models of whole words: WordPiece cuts a word into the longest tokens it begins with,
-// WordLevel looks it up. Thread: immutable; any thread. Both own their vocabulary. Encode:
-// InvalidArgument when a word is unknown and there is no unknown token.
+// WordLevel looks it up, MarkedWords looks each of the words of a text up. Thread: immutable; any
+// thread. All own their vocabulary. Encode: InvalidArgument when a word is unknown and there is no
+// unknown token.
 
+#include <array>
 #include <optional>
 #include <string>
 
@@ -36,6 +38,25 @@ class WordLevel : public TokenModel {
  private:
   const Vocabulary vocabulary_;
   const std::optional<TokenId> unknown_id_;
+};
+
+struct MarkedWordsOptions {
+  TokenId unknown_id = 0;
+  TokenList byte_tokens;  // <0xNN>; unknown words are spelled by them where there are all 256
+};
+
+// SentencePiece's model of words, which begin with the mark of a blank, U+2581. Without bytes
+// neighbouring unknown words are one token.
+class MarkedWords : public TokenModel {
+ public:
+  MarkedWords(Vocabulary vocabulary, const MarkedWordsOptions& options);
+  Status Encode(std::string_view piece, std::vector<TokenId>* ids) const override;
+
+ private:
+  const Vocabulary vocabulary_;
+  const TokenId unknown_id_;
+  bool has_bytes_ = true;
+  std::array<TokenId, 256> byte_ids_ = {};
 };
 
 }  // namespace tandem

@@ -6,6 +6,7 @@
 #include <sstream>
 
 #include "frontend/text/byte_trie.h"
+#include "frontend/text/vocabulary.h"
 #include "tests/support/files/temp_folder.h"
 
 #include <catch2/catch.hpp>
@@ -130,6 +131,54 @@ TEST_CASE("A byte-level BPE keeps merges that no text has, which merge nothing")
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "ab": 2, "▁": 3, "▁a": 4},
     "merges": ["▁ a", "a b"]})";
   CHECK(Encode(model, "ab").value() == Ids{2});
+}
+
+// A tokenizer.model of a few pieces; the rest is as the library's defaults.
+std::string SentencePieceBytes(char kind, bool byte_fallback,
+                               const std::vector<std::pair<std::string, char>>& pieces) {
+  const auto field = [](char number, const std::string& bytes) {
+    return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(bytes.size())} + bytes;
+  };
+  std::string model;
+  for (const auto& [text, type] : pieces) {
+    model += field(1, field(1, text) + std::string{3 << 3, type});
+  }
+  std::string trainer = {3 << 3, kind};
+  if (byte_fallback) trainer += std::string{static_cast<char>(0x98), 2, 1};  // field 35
+  return model + field(2, trainer) + field(3, field(1, "identity"));
+}
+
+// Expected ids and texts are those of sentencepiece 0.2.3.
+TEST_CASE("A tokenizer.model of words or of characters looks them up") {
+  constexpr char kNormal = 1, kUnknown = 2, kControl = 3, kUser = 4, kByte = 6, kWord = 3,
+                 kChar = 4;
+  const std::vector<std::pair<std::string, char>> special = {
+      {"<unk>", kUnknown}, {"<s>", kControl}, {"</s>", kControl}};
+  const auto load = [&](char kind, std::vector<std::pair<std::string, char>> pieces, bool bytes) {
+    pieces.insert(pieces.begin(), special.begin(), special.end());
+    const TempFolder folder;
+    folder.Write("tokenizer.model", SentencePieceBytes(kind, bytes, pieces));
+    return Tokenizer::Load(folder.path()).value();
+  };
+  const auto word = load(kWord, {{"▁hi", kNormal}, {"▁you", kNormal}, {"▁", kNormal}}, false);
+  CHECK(word->Encode("  hi  you ", false).value() == Ids{3, 4});
+  CHECK(word->Encode("hi no way you", false).value() == Ids{3, 0, 4});
+  CHECK(word->Encode("▁▁hi", false).value() == Ids{5, 5, 3});
+  CHECK(word->Encode("", false).value().empty());
+  CHECK(word->Decode(Ids{3, 0, 4}, false) == "hi \u2047  you");
+  const auto chars =
+      load(kChar, {{"▁", kNormal}, {"h", kNormal}, {"i", kNormal}, {"é", kNormal}, {"<x>", kUser}},
+           false);
+  CHECK(chars->Encode("héqqi h", false).value() == Ids{3, 4, 6, 0, 5, 3, 4});
+  CHECK(chars->Encode("a<x>h", false).value() == Ids{3, 0, 7, 4});
+  std::vector<std::pair<std::string, char>> bytes;
+  for (int byte = 0; byte < 256; ++byte) {
+    bytes.emplace_back(ByteTokenText(static_cast<unsigned char>(byte)), kByte);
+  }
+  bytes.emplace_back("▁hi", kNormal);
+  const auto spelled = load(kWord, bytes, true);
+  CHECK(spelled->Encode("hi é", false).value() == Ids{259, 229, 153, 132, 198, 172});
+  CHECK(spelled->Decode(Ids{259, 229, 153, 132, 198, 172}, false) == "hi▁é");
 }
 
 // A configuration beside a tokenizer.model names the control symbols to find and to add.
