@@ -2,8 +2,10 @@
 //   <|start|>assistant<|channel|>commentary to=functions.N <|constrain|>json<|message|>A<|call|>
 // The first header begins at its channel, because the prompt ends with <|start|>assistant; the
 // recipient may stand before the channel too. Each message to functions.N is a call, and so is one
-// to N, as models write at times; one on the channel analysis or to a tool that would run in the
-// server is reasoning, all others are content.
+// to N, as models write at times. One on the channel analysis is reasoning. One to a tool that
+// would run in the server (python, browser, container) is so there, content on the channel final,
+// and otherwise not shown: no client could answer it. It counts as reasoning. All others are
+// content.
 
 #include "common/strings.h"
 #include "frontend/parsers/parse_steps.h"
@@ -53,10 +55,12 @@ Parse<> CopyMessage(ToolParserInput in, Header header) {
     co_await CopyUntil(in.text, ends, [&in](std::string_view part) { in.sink.AddArguments(part); });
     co_return;
   }
-  const bool is_reasoning = header.channel == "analysis" || !header.recipient.empty();
-  if (in.in_reasoning != nullptr) *in.in_reasoning = is_reasoning;
-  co_await CopyUntil(in.text, ends, [&in, is_reasoning](std::string_view part) {
-    is_reasoning ? in.sink.AddReasoning(part) : in.sink.AddContent(part);
+  const bool is_analysis = header.channel == "analysis";
+  const bool is_hidden = !is_analysis && !header.recipient.empty() && header.channel != "final";
+  if (in.in_reasoning != nullptr) *in.in_reasoning = is_analysis || is_hidden;
+  co_await CopyUntil(in.text, ends, [&in, is_analysis, is_hidden](std::string_view part) {
+    if (is_hidden) return;
+    is_analysis ? in.sink.AddReasoning(part) : in.sink.AddContent(part);
   });
   if (in.in_reasoning != nullptr) *in.in_reasoning = false;
 }

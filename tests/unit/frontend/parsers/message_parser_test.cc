@@ -41,7 +41,9 @@ TEST_CASE("gpt-oss: each message to a function is a call, however the text is cu
       "<|channel|>analysis<|message|>hm<|end|>" + start + message(" to=functions.a", "{\"x\": 1}") +
       start + message(" to=functions.a", "{}") + start + message(" to=b.c", "[") + start +
       " to=functions.d<|channel|>commentary json<|message|>{}<|end|>" + start +
-      message(" to=python", "print") + start + "<|channel|>final<|message|>done<|return|>";
+      message(" to=python", "print") + start + message(" to=browser.search", "{}") + start +
+      "<|channel|>analysis to=container.exec<|message|>ls<|end|>" + start +
+      "<|channel|>final<|message|>done<|return|>";
   for (size_t cut = 0; cut <= text.size(); ++cut) {
     MessageFormat format;
     format.is_harmony = true;
@@ -62,7 +64,8 @@ TEST_CASE("gpt-oss: each message to a function is a call, however the text is cu
     add(parser.Feed(std::string_view(text).substr(cut)));
     add(parser.End());
     for (const ToolCallDelta& call : calls) sum += "|" + call.name + "(" + call.arguments + ")";
-    REQUIRE(sum == "hmprintdone|a({\"x\": 1})|a({})|b.c([)|d({})");
+    // A call to a tool of the server is shown on the channel analysis only.
+    REQUIRE(sum == "hmlsdone|a({\"x\": 1})|a({})|b.c([)|d({})");
   }
 }
 
