@@ -26,6 +26,13 @@ int CompareNumbers(const Value& left, const Value& right) {
   return a < b ? -1 : a > b ? 1 : 0;
 }
 
+// An integer of more than 64 bits by its digits. One that we cannot compute with is a real number.
+Value BigInteger(const std::vector<uint8_t>& digits) {
+  const std::string text(digits.begin(), digits.end());
+  if (const auto value = ParseInt(text, 10)) return Integer(*value);
+  return Float(ParseFloat(text).value_or(0));
+}
+
 }  // namespace
 
 Value None() {
@@ -162,6 +169,8 @@ Value Heap::FromJson(const nlohmann::ordered_json& json, int depth) {
       return Integer(json.get<uint64_t>());
     case Type::number_float:
       return Float(json.get<double>());
+    case Type::binary:
+      return BigInteger(json.get_binary());
     case Type::string:
       return Text(json.get_ref<const std::string&>());
     case Type::array: {

@@ -7,6 +7,7 @@
 
 #include "common/shorten.h"
 #include "frontend/openai/message_content.h"
+#include "frontend/openai/python_json.h"
 
 namespace tandem {
 namespace {
@@ -74,9 +75,9 @@ Status CheckReasoningEffort(const std::optional<std::string>& effort) {
 
 // Templates go through a call's arguments, so the text of an object becomes that object. What is no
 // object, as the arguments of a call that was cut off, is an empty one: it stays in the
-// conversation, which could not go on else. A key that the model has written twice has its last
-// value, as in vLLM. Templates test only whether tool_calls is present, so an empty list is
-// removed.
+// conversation, which could not go on else. Keys that the model has written twice and numbers that
+// are no JSON read as in Python. Templates test only whether tool_calls is present, so an empty
+// list is removed.
 void SetToolCallsForm(Json* message) {
   const auto calls = message->find("tool_calls");
   if (calls == message->end()) return;
@@ -89,8 +90,7 @@ void SetToolCallsForm(Json* message) {
     if (arguments.is_object()) continue;
     Json object = Json::object();
     if (arguments.is_string()) {
-      auto parsed =
-          ParseJson(arguments.get_ref<const std::string&>(), {.takes_repeated_keys = true});
+      auto parsed = ParsePythonJson(arguments.get_ref<const std::string&>());
       if (parsed.ok() && (*parsed)->is_object()) object = std::move(parsed->mutable_value());
     }
     arguments = std::move(object);

@@ -1,5 +1,9 @@
 #include "frontend/openai/json.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <unordered_map>
@@ -7,21 +11,75 @@
 #include <vector>
 
 #include "common/shorten.h"
+#include "frontend/openai/python_json.h"
 
 namespace tandem {
 namespace {
+
+// Numbers that JSON has no form for, written as ones that nobody writes. All three read as zero.
+constexpr std::string_view kNan = "0e901";
+constexpr std::string_view kInfinity = "0e902";
+constexpr std::string_view kMinusInfinity = "-0e902";
+
+std::string_view PlainNumber(std::string_view word) {
+  if (word == "NaN") return kNan;
+  if (word == "Infinity") return kInfinity;
+  if (word == "-Infinity") return kMinusInfinity;
+  if (word == kNan || word == kInfinity || word == kMinusInfinity) return "0e0";
+  const bool is_real = word.find_first_of(".eE") != word.npos &&
+                       word.find_first_not_of("0123456789+-.eE") == word.npos;
+  if (!is_real) return word;
+  const double value = std::strtod(std::string(word).c_str(), nullptr);
+  if (!std::isinf(value)) return word;
+  return value > 0 ? kInfinity : kMinusInfinity;
+}
+
+// The text with each number outside of strings in a form that the JSON library reads.
+std::string WithPlainNumbers(std::string_view text) {
+  std::string plain;
+  for (size_t i = 0; i < text.size();) {
+    size_t end = i + 1;
+    if (text[i] == '"') {
+      while (end < text.size() && text[end] != '"') end += text[end] == '\\' ? 2 : 1;
+      end = std::min(end + 1, text.size());
+      plain += text.substr(i, end - i);
+    } else if (end = text.find_first_of("\",:[]{} \t\r\n", i); end == i) {
+      plain += text[end++];
+    } else {
+      end = std::min(end, text.size());
+      plain += PlainNumber(text.substr(i, end - i));
+    }
+    i = end;
+  }
+  return plain;
+}
 
 // Builds the value as it reads, so that the limits hold before memory is spent. Pointers to the
 // open ancestors stay valid: a container grows only while none of its children is open.
 class LimitedReader {
  public:
-  explicit LimitedReader(const JsonLimits& limits) : limits_(limits) {}
+  // The numbers of the text: JSON's, also Python's, or those of WithPlainNumbers.
+  enum class Numbers { kJson, kPython, kPlain };
+
+  explicit LimitedReader(const JsonLimits& limits, Numbers numbers = Numbers::kJson)
+      : limits_(limits), numbers_(numbers) {}
 
   bool null() { return Add(nullptr) != nullptr; }
   bool boolean(bool value) { return Add(value) != nullptr; }
   bool number_integer(int64_t value) { return Add(value) != nullptr; }
   bool number_unsigned(uint64_t value) { return Add(value) != nullptr; }
-  bool number_float(double value, const std::string&) { return Add(value) != nullptr; }
+  bool number_float(double value, const std::string& text) {
+    if (numbers_ == Numbers::kPlain) {
+      constexpr double kInfinite = std::numeric_limits<double>::infinity();
+      if (text == kNan) value = std::numeric_limits<double>::quiet_NaN();
+      if (text == kInfinity) value = kInfinite;
+      if (text == kMinusInfinity) value = -kInfinite;
+    }
+    if (numbers_ != Numbers::kJson && text.find_first_of(".eE") == text.npos) {
+      return Add(Json::binary({text.begin(), text.end()})) != nullptr;
+    }
+    return Add(value) != nullptr;
+  }
   bool string(std::string& value) { return Add(std::move(value)) != nullptr; }
   bool binary(Json::binary_t&) { return Refuse("binary values are not JSON"); }
   bool start_object(size_t) { return Open(Json::object()); }
@@ -137,6 +195,7 @@ class LimitedReader {
   }
 
   const JsonLimits limits_;
+  const Numbers numbers_;
   Json root_;
   std::vector<Level> open_;
   size_t num_values_ = 0;
@@ -164,6 +223,20 @@ StatusOr<JsonDocument> ParseJson(std::string_view text, const JsonLimits& limits
     return InvalidArgumentError(reader.refusal());
   }
   return JsonDocument(std::move(reader.root()));
+}
+
+StatusOr<JsonDocument> ParsePythonJson(std::string_view text) {
+  const JsonLimits limits = {.takes_repeated_keys = true};
+  LimitedReader reader(limits, LimitedReader::Numbers::kPython);
+  if (Json::sax_parse(text.begin(), text.end(), &reader)) {
+    return JsonDocument(std::move(reader.root()));
+  }
+  LimitedReader second(limits, LimitedReader::Numbers::kPlain);
+  const std::string plain = WithPlainNumbers(text);
+  if (Json::sax_parse(plain.begin(), plain.end(), &second)) {
+    return JsonDocument(std::move(second.root()));
+  }
+  return InvalidArgumentError(reader.refusal());
 }
 
 std::string DumpJson(const Json& value) {

@@ -1,5 +1,7 @@
 #include "frontend/chat/chat_template.h"
 
+#include <limits>
+
 #include <nlohmann/json.hpp>
 
 #include <catch2/catch.hpp>
@@ -48,6 +50,32 @@ TEST_CASE("ChatTemplate gives tools and documents as none and lets kwargs win") 
   input.kwargs = &kwargs;
   input.add_generation_prompt = true;
   CHECK(compiled->Render(input).value() == "None None True K 1");
+}
+
+TEST_CASE("ChatTemplate shows numbers that JSON has no kind for as Python does") {
+  const auto digits = [](const std::string& text) {
+    return ordered_json::binary({text.begin(), text.end()});
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  const ordered_json numbers = {digits("100000000000000000000"),
+                                digits("-18446744073709551617"),
+                                std::numeric_limits<double>::quiet_NaN(),
+                                infinity,
+                                -infinity,
+                                1e5,
+                                1.0,
+                                1e16,
+                                -0.0,
+                                UINT64_MAX};
+  CHECK(
+      Render("{{ n | tojson }}\n{{ n }}\n{{ n[0] + 1 }} {{ n[0] is integer }}", {{"n", numbers}})
+          .value() ==
+      "[100000000000000000000, -18446744073709551617, NaN, Infinity, -Infinity, 100000.0, 1.0, "
+      "1e+16, -0.0, 18446744073709551615]\n"
+      "[100000000000000000000, -18446744073709551617, nan, inf, -inf, 100000.0, 1.0, 1e+16, -0.0, "
+      "18446744073709551615]\n100000000000000000001 True");
+  // Beyond 127 bits.
+  CHECK(Render("{{ n }}", {{"n", digits("1" + std::string(50, '0'))}}).value() == "1e+50");
 }
 
 TEST_CASE("ChatTemplate shows a message's reasoning under all its names") {

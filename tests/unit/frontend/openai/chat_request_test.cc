@@ -46,6 +46,9 @@ TEST_CASE("arguments of earlier calls are objects, whatever a model has written"
         Json::parse(R"({"a": {"z": 4}, "b": 2})"));
   CHECK(arguments(R"({"a": [{"x": 1, "x": [2, {}]}], "b": 2})") ==
         Json::parse(R"({"a": [{"x": [2, {}]}], "b": 2})"));
+  // And its numbers.
+  CHECK(arguments(R"({"a": [1e400, 5], "b": NaN})")["a"][0].get<double>() > 1e308);
+  CHECK(arguments(R"({"wei": 100000000000000000000})")["wei"].is_binary());
   for (const Json& given : {Json("{\"a\": "), Json("[1]"), Json("null"), Json(""), Json()}) {
     CHECK(arguments(given) == Json::object());
   }

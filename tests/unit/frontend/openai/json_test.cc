@@ -1,7 +1,12 @@
 #include "frontend/openai/json.h"
 
+#include <cmath>
+#include <cstdint>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "frontend/openai/python_json.h"
 
 #include <catch2/catch.hpp>
 
@@ -49,6 +54,33 @@ TEST_CASE("ParseJson takes the last of a repeated key where it is asked to, as P
   for (int i = 0; i < 2500; ++i)
     sum += "\"k" + std::to_string(i) + "\":" + std::to_string(2500 + i) + ",";
   CHECK(read(many + "\"z\":1}") == sum + "\"z\":1}");
+}
+
+TEST_CASE("ParsePythonJson takes the numbers of Python") {
+  const auto read = [](const std::string& text) {
+    CAPTURE(text);
+    const auto value = ParsePythonJson(text);
+    return value.ok() ? **value : Json("refused");
+  };
+  const double infinity = std::numeric_limits<double>::infinity();
+  CHECK(std::isnan(read("[NaN]")[0].get<double>()));
+  CHECK(read("{\"NaN\": [Infinity, -Infinity,\"NaN\"]}") ==
+        Json({{"NaN", {infinity, -infinity, "NaN"}}}));
+  CHECK(read("[1e400, -1.5E999 , 1e5, NaN]")[1] == -infinity);
+  CHECK(read("[0e901, 0e902, Infinity]") == Json({0.0, 0.0, infinity}));
+  CHECK(read("[0e901]") == Json({0.0}));
+  const Json big =
+      read("[123456789012345678901234567890, 18446744073709551615, -9223372036854775809]");
+  CHECK(std::string(big[0].get_binary().begin(), big[0].get_binary().end()) ==
+        "123456789012345678901234567890");
+  CHECK(big[1] == Json(UINT64_MAX));
+  CHECK(big[2].is_binary());
+  CHECK(read(R"(["a\"NaN", "\\", NaN])")[0] == "a\"NaN");
+  for (const char* text : {"-NaN", "NaN1", "1NaN", "[nan]", "inf", "+Infinity", "Infinity5",
+                           "{NaN: 1}", "[NaN", "[NaN] x", "\"NaN", "0x1p9999", "[--Infinity]"}) {
+    CHECK(read(text) == "refused");
+  }
+  CHECK_FALSE(ParseJson("NaN").ok());
 }
 
 TEST_CASE("ParseJson keeps its limits") {
