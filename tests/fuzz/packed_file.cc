@@ -1,7 +1,8 @@
 // model.tandem: a whole file, or, where the input begins with a brace, the header of one with its
 // right hash after two pages. It is refused with a message, or every byte of its matrices and
-// vectors can be read.
+// vectors can be read, and its parts have their hashes or not.
 
+#include <atomic>
 #include <string>
 
 #include "common/check.h"
@@ -58,6 +59,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Use(**file, format, 2, 32);
     Use(**file, format, 64, 32);
   }
+  const std::atomic<bool> ends = false;
+  const Status intact = (*file)->parts().Check(ends);
+  CHECK(intact.ok() || intact.code() == StatusCode::kDataLoss) << intact.message();
   for (const int64_t count : {1, 2, 1024, 1025}) {
     const auto vector = (*file)->Vector("v", count);
     if (vector.ok()) Touch({static_cast<const std::byte*>(vector->data), size_t(count) * 4});
