@@ -40,8 +40,7 @@ void RunningPass::Run(StepPlan* plan) {
     if (room == Room::kNone) return;
     if (room == Room::kWasPreempted) continue;  // it is no longer at i
     parts_.encoder_cache.Take(*request, request->num_computed_tokens, chunk);
-    plan->AddRunning(request, num_tokens, num_blocks_before);
-    if (request->mid_prefill) plan->NotePrefill(num_tokens);
+    plan->AddRunning(request, num_tokens, num_blocks_before, request->mid_prefill);
     ++i;
   }
 }

@@ -18,6 +18,7 @@ bool StepPlan::TryTakeBack(const Request* request) {
                                   [=](const Entry& e) { return e.request == request; });
   if (entry == entries_.end()) return false;
   Spend(-entry->num_tokens, -limits_.input_slots);
+  limits_.prefill_tokens += entry->num_prefill_tokens;
   entries_.erase(entry);
   --num_running_;
   return true;

@@ -31,20 +31,17 @@ class StepPlan {
   explicit StepPlan(int32_t max_num_seqs) { entries_.reserve(static_cast<size_t>(max_num_seqs)); }
 
   void Begin(double now, const Limits& limits);
-  void AddRunning(Request* request, int32_t num_tokens, int32_t num_blocks_before) {
-    Add({request, num_tokens, num_blocks_before, ScheduledKind::kRunning});
+  void AddRunning(Request* request, int32_t num_tokens, int32_t num_blocks_before,
+                  bool is_prefill) {
+    Add({request, num_tokens, num_blocks_before, ScheduledKind::kRunning}, is_prefill);
     ++num_running_;
   }
-  void AddAdmitted(Request* request, int32_t num_tokens, bool resumed) {
-    Add({request, num_tokens, 0, resumed ? ScheduledKind::kResumed : ScheduledKind::kNew});
+  void AddAdmitted(Request* request, int32_t num_tokens, bool resumed, bool is_prefill) {
+    const ScheduledKind kind = resumed ? ScheduledKind::kResumed : ScheduledKind::kNew;
+    Add({request, num_tokens, 0, kind}, is_prefill);
   }
-  // Takes back what the request was given. False: it was given nothing.
+  // Takes back what the request was given, from all budgets. False: it was given nothing.
   bool TryTakeBack(const Request* request);
-  void NotePrefill(int32_t num_tokens) {
-    has_prefill_ = true;
-    // An image that must be whole may take more than is left.
-    limits_.prefill_tokens = std::max(limits_.prefill_tokens - num_tokens, 0);
-  }
   // Blocks have run out: a running request was preempted or could not go on.
   void NoteShortage() { is_short_ = true; }
 
@@ -76,10 +73,15 @@ class StepPlan {
     int32_t num_tokens = 0;
     int32_t num_blocks_before = 0;  // of its table, known to the worker
     ScheduledKind kind = ScheduledKind::kRunning;
+    int32_t num_prefill_tokens = 0;  // spent from that budget
   };
-  void Add(const Entry& entry) {
-    entries_.push_back(entry);
+  void Add(Entry entry, bool is_prefill) {
+    // An image that must be whole may take more than is left.
+    if (is_prefill) entry.num_prefill_tokens = std::min(entry.num_tokens, limits_.prefill_tokens);
+    has_prefill_ = has_prefill_ || is_prefill;
+    limits_.prefill_tokens -= entry.num_prefill_tokens;
     Spend(entry.num_tokens, limits_.input_slots);
+    entries_.push_back(entry);
   }
   void Spend(int32_t num_tokens, int32_t num_slots) {
     limits_.budget_tokens -= num_tokens;

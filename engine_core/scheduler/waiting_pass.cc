@@ -152,8 +152,7 @@ WaitingPass::Outcome WaitingPass::TryAdmit(Request* request, const Prefix& prefi
   const bool resumed = request->status == wire::RequestStatus::kPreempted;
   parts_.requests.Admit(request, prefix.known, plan->now());
   parts_.encoder_cache.Take(*request, num_known, chunk);
-  plan->AddAdmitted(request, num_tokens, resumed);
-  if (is_prefill) plan->NotePrefill(num_tokens);
+  plan->AddAdmitted(request, num_tokens, resumed, is_prefill);
   return Outcome::kAdmitted;
 }
 

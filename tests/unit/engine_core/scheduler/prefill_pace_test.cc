@@ -284,9 +284,22 @@ TEST_CASE("PrefillPace: prompts and an image under way share the time") {
 
 TEST_CASE("an image that took more than the step's prefills may leaves nothing, not less") {
   StepPlan plan(2);
+  Request request({}, 0, {});
   plan.Begin(0, {.prefill_tokens = 6});
-  plan.NotePrefill(8);
+  plan.AddRunning(&request, 8, 0, /*is_prefill=*/true);
   CHECK(plan.prefill_tokens() == 0);
+}
+
+TEST_CASE("what a victim's prompt was given is there for the prompts after it") {
+  StepPlan plan(2);
+  Request victim({}, 0, {}), decoding({}, 1, {});
+  const int32_t num_given = GENERATE(4, 8);  // 8: an image that had to be whole
+  plan.Begin(0, {.budget_tokens = 20, .input_tokens = 20, .prefill_tokens = 6});
+  plan.AddRunning(&victim, num_given, 0, /*is_prefill=*/true);
+  plan.AddRunning(&decoding, 1, 0, /*is_prefill=*/false);
+  CHECK(plan.TryTakeBack(&victim));
+  CHECK(plan.prefill_tokens() == 6);
+  CHECK(plan.budget_tokens() == 19);
 }
 
 // Requests that decode while two prompts of 400 tokens arrive.
