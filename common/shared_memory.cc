@@ -29,6 +29,18 @@ StatusOr<SharedMemory::Mapping> SharedMemory::Map(int64_t begin, int64_t bytes) 
   return Mapping(static_cast<std::byte*>(memory), Unmap{static_cast<size_t>(bytes)});
 }
 
+Status SharedMemory::Place(int64_t begin, std::byte* memory, int64_t bytes) const {
+  CHECK_EQ(begin % kPageBytes, 0);
+  CHECK_EQ(reinterpret_cast<uintptr_t>(memory) % uintptr_t{kPageBytes}, 0u);
+  const auto size = static_cast<size_t>(bytes);
+  if (mmap(memory, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED | MAP_NORESERVE,
+           file_.get(), begin) == MAP_FAILED) {
+    return ErrnoError(errno, "mmap of shared memory");
+  }
+  madvise(memory, size, MADV_HUGEPAGE);  // advice: small pages work too
+  return OkStatus();
+}
+
 Status SharedMemory::Release(int64_t begin, int64_t bytes) const {
   if (fallocate(file_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, begin, bytes) == 0) {
     return OkStatus();

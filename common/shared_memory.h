@@ -31,6 +31,9 @@ class SharedMemory {
   // [begin, begin + bytes) of it.  REQUIRES: begin is a multiple of kPageBytes.
   static constexpr int64_t kPageBytes = 4096;
   StatusOr<Mapping> Map(int64_t begin, int64_t bytes) const;
+  // Puts such a part in the place of private memory, whose content is lost. Unmapping that
+  // memory unmaps the part. REQUIRES: the memory, too, begins with a page.
+  Status Place(int64_t begin, std::byte* memory, int64_t bytes) const;
   // Gives the pages of a part back that nobody uses any more: they are zeros again.
   Status Release(int64_t begin, int64_t bytes) const;
 

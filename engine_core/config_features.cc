@@ -259,7 +259,6 @@ Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, Engin
     return InvalidArgumentError(std::string(flag) + ": is not built for " + beside);
   };
   if (setup->device == "cuda") return refuse("--device cuda, only for cpu");
-  if (setup->ranks.num_ranks() > 1) return refuse("several ranks");
   if (config.enable_sleep_mode) return refuse("--enable-sleep-mode");
   if (setup->runner.speculation.has_model()) {
     return refuse("a drafter with a model (--speculative-config)");
@@ -281,6 +280,7 @@ Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, Engin
     return refuse("an ExampleConnector beside --kv-cache-dtype " + config.kv_cache_dtype);
   }
   setup->engine.scheduler.kv_load_failure_policy = setup->kv_transfer.load_failure_policy;
+  setup->runner.shares_kv_cache = setup->ranks.num_ranks() > 1;
   return OkStatus();
 }
 

@@ -33,6 +33,7 @@
 #include "engine_core/engine_core.h"
 #include "engine_core/engine_flight.h"
 #include "engine_core/executor/model_runner.h"
+#include "engine_core/executor/rank_caches.h"
 #include "engine_core/executor/standstill.h"
 #include "engine_core/executor/watched_executor.h"
 #include "engine_core/flags/pack_flags.h"
@@ -383,17 +384,21 @@ int FailSetup(const EngineConfig& config, const Status& error) {
   return files.ok() ? FailProcess(kExitBadFlags, error) : FailProcess(kExitBadModel, files);
 }
 
-// Null without --kv-transfer-config.
+// Null without --kv-transfer-config. caches: what it moves blocks of; outlives it.
 StatusOr<std::unique_ptr<InProcessConnector>> StartConnector(const EngineConfig& config,
                                                              const ModelConfig& model,
                                                              const EngineSetup& setup,
-                                                             ModelRunner* runner) {
+                                                             ModelRunner* runner,
+                                                             RankCaches* caches) {
   if (setup.kv_transfer.connector == KvTransferConfig::Connector::kNone) {
     return std::unique_ptr<InProcessConnector>();
   }
+  ASSIGN_OR_RETURN(*caches, RankCaches::Map(model, setup.runner, runner));
   auto connector =
       MakeConnector(setup.kv_transfer, {.backend = &runner->backend(),
-                                        .cache = &runner->kv_cache(),
+                                        .caches = caches->caches(),
+                                        .num_tensor_ranks = setup.ranks.tensor,
+                                        .num_stages = setup.ranks.pipeline,
                                         .model = config.model,
                                         .facts = ModelFacts(config, model, setup),
                                         .hashes = HashOfNoBlock(setup),
@@ -452,8 +457,9 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
     executor = &watched.emplace(executor, setup->step_timeout_s, clock, end_overdue,
                                 LookAtSteps(config, *loaded, &pulse));
   }
+  RankCaches caches;
   const StatusOr<std::unique_ptr<InProcessConnector>> connector =
-      StartConnector(config, *model_config, *setup, loaded->runner.get());
+      StartConnector(config, *model_config, *setup, loaded->runner.get(), &caches);
   if (!connector.ok()) return FailProcess(kExitBadFlags, connector.status());
   std::optional<TransferringExecutor> transferring;
   if (*connector != nullptr) {

@@ -90,11 +90,8 @@ StatusOr<EngineLayout> InternalLayout(const ServeCommandLine& line) {
 
 // What the connector lacks, by the flag that is given: the engines would name the connector's.
 Status CheckConnectorHas(const EngineConfig& config) {
-  const std::pair<const char*, bool> lacks[] = {
-      {"tensor-parallel-size", config.tensor_parallel_size > 1},
-      {"pipeline-parallel-size", config.pipeline_parallel_size > 1},
-      {"enable-sleep-mode", config.enable_sleep_mode},
-      {"device cuda", config.device == "cuda"}};
+  const std::pair<const char*, bool> lacks[] = {{"enable-sleep-mode", config.enable_sleep_mode},
+                                                {"device cuda", config.device == "cuda"}};
   for (const auto& [flag, is_asked] : lacks) {
     if (is_asked) {
       return Refusal("--" + std::string(flag) +

@@ -46,6 +46,7 @@ ModelRunner::ModelRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model
       sends_images_(limits_.images && !backend_->device().memory_is_host()),
       reads_ring_(ranks_ != nullptr && backend_->device().memory_is_host()),
       runs_late_(PlaceOf(options.ranks).stage.size > 1),
+      shares_kv_cache_(options.shares_kv_cache),
       graph_sizes_(options.graph_sizes) {
   CHECK_LE(limits_.max_steps_in_flight, kMaxStepsInFlight);
   CHECK(reads_ring_ || !runs_late_) << "pipelines are not built for devices";
@@ -150,9 +151,18 @@ Status ModelRunner::AllocateKvCache(int32_t num_blocks, int32_t max_model_len) {
   limits_.max_model_len = max_model_len;
   kv_spec_.num_blocks = num_blocks;
   ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(kv_spec_));
+  if (shares_kv_cache_) RETURN_IF_ERROR(ranks_->PlaceKvCache(ranks_->rank(), *kv_cache_));
   if (drafts_) RETURN_IF_ERROR(drafts_->AllocateKvCache(num_blocks));
   if (ranks_ != nullptr) ranks_->PublishKvCache(num_blocks, kv_cache_->numbers_per_block());
   return OkStatus();
+}
+
+StatusOr<std::unique_ptr<KvCache>> ModelRunner::MapKvCacheOf(int rank, KvCacheSpec spec) {
+  CHECK(shares_kv_cache_ && rank != ranks_->rank());
+  spec.num_blocks = kv_spec_.num_blocks;
+  ASSIGN_OR_RETURN(std::unique_ptr<KvCache> cache, backend_->AllocateKvCache(spec));
+  RETURN_IF_ERROR(ranks_->PlaceKvCache(rank, *cache));
+  return cache;
 }
 
 void ModelRunner::SetTower(std::unique_ptr<VisionTower> tower) {

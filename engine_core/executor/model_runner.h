@@ -64,6 +64,8 @@ struct ModelRunnerOptions {
   SpeculativeConfig speculation = {};
   // The ranks that run the model together, of which this is the output rank; null: there is one.
   RankGroup* ranks = nullptr;
+  // The ranks' KV caches lie in memory that all of them see, for a KV connector.
+  bool shares_kv_cache = false;
   PoolerHead pooler_head = {};  // with limits.pooling
 };
 
@@ -87,6 +89,9 @@ class ModelRunner final : public Executor {
   Status RunFirstSteps();
   // the cache, for requests of at most max_model_len tokens; and the graphs of graph_sizes.
   Status AllocateKvCache(int32_t num_blocks, int32_t max_model_len);
+  // Another rank's cache in this process. REQUIRES: it is shared; spec is that rank's, but for the
+  // number of blocks; the cache is allocated.
+  StatusOr<std::unique_ptr<KvCache>> MapKvCacheOf(int rank, KvCacheSpec spec);
   Status CaptureGraphs();
   // Times decode steps of some sizes, from which it is decided whether a draft pays. Without this
   // the costs are guessed until real steps have been seen.
@@ -218,6 +223,7 @@ class ModelRunner final : public Executor {
   bool sees_ahead_ = false;  // tokens of the newest step do, on such a device
   bool reads_ring_;          // the ranks share memory, in which the step's numbers are
   bool runs_late_;           // the last stage of several
+  bool shares_kv_cache_;
   const std::vector<int64_t> graph_sizes_;
   StepClock clock_;
   SystemClock host_clock_;  // of the steps' seconds

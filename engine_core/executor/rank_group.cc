@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "engine_core/models/adapter_weights.h"
+#include "kernels/kv_caches.h"
 
 namespace tandem {
 namespace {
@@ -20,6 +21,9 @@ static_assert(std::is_trivially_copyable_v<RankGroupShape>);
 constexpr int64_t kPart = int64_t{1} << 40;
 constexpr int64_t kHiddenBegin = kPart;
 int64_t StageBegin(int stage) { return kPart * (2 + stage); }
+int64_t KvBegin(const RankCounts& counts, int rank) {
+  return StageBegin(counts.pipeline) + kPart * rank;
+}
 
 constexpr int64_t kAlign = 64;
 int64_t Aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
@@ -172,8 +176,9 @@ RankGroupShape RankGroupShape::Of(const RankCounts& counts, const ExecutorLimits
 }
 
 StatusOr<std::unique_ptr<RankGroup>> RankGroup::Create(const RankGroupShape& shape) {
-  ASSIGN_OR_RETURN(SharedMemory memory,
-                   SharedMemory::Create("tandem-ranks", StageBegin(shape.counts.pipeline)));
+  ASSIGN_OR_RETURN(
+      SharedMemory memory,
+      SharedMemory::Create("tandem-ranks", KvBegin(shape.counts, shape.counts.num_ranks())));
   std::unique_ptr<RankGroup> group(
       new RankGroup(std::move(memory), shape, shape.counts.output_rank()));
   RETURN_IF_ERROR(group->MapAll());
@@ -450,6 +455,10 @@ Tensor RankGroup::PartOf(int64_t step, int64_t num_tokens, int64_t numbers_befor
   std::byte* const begin = hidden_.get() + step % counts().pipeline * step_bytes();
   return Tensor(begin + shape_.max_tokens * numbers_before * int64_t{sizeof(float)}, DType::kF32,
                 {num_tokens, size});
+}
+
+Status RankGroup::PlaceKvCache(int rank, const KvCache& cache) const {
+  return memory_.Place(KvBegin(counts(), rank), MemoryOf(cache), cache.num_bytes());
 }
 
 void RankGroup::EndStage(int64_t step) {

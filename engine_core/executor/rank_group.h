@@ -182,6 +182,10 @@ class RankGroup {
   void EndWeightsChange(bool failed);
 
   // ---- all ----
+  // Puts the memory that all ranks see for a rank's KV cache in the place of the cache's own. Its
+  // pages may be smaller: huge ones are off by default for such memory
+  // (transparent_hugepage/shmem_enabled).
+  Status PlaceKvCache(int rank, const KvCache& cache) const;
   // The step's hidden states, [num_tokens, H] f32, once the stage before has done its part.
   Tensor AwaitHidden(int64_t step, int64_t num_tokens);
   // What its tokens bring to all layers, [num_tokens, num_layer_inputs] f32, as far as the stages

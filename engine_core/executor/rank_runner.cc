@@ -18,6 +18,7 @@ StatusOr<std::unique_ptr<RankRunner>> RankRunner::Create(std::unique_ptr<Backend
   const KvCacheSpec spec =
       KvSpecOf(config, limits.block_size, 0, options.kv_format, group->place(), limits.groups);
   std::unique_ptr<RankRunner> runner(new RankRunner(std::move(backend), std::move(model), spec,
+                                                    options.shares_kv_cache,
                                                     ModelLimitsOf(limits).max_logits_rows, group));
   if (limits.groups.count() > 1) {
     runner->kv_places_ = KvPlacesOf(config, group->place().stage);
@@ -62,6 +63,7 @@ Status RankRunner::AllocateKvCache(int32_t num_blocks, int64_t numbers_per_block
   kv_spec_.num_blocks = num_blocks;
   if (num_blocks == 0) return OkStatus();
   ASSIGN_OR_RETURN(kv_cache_, backend_->AllocateKvCache(kv_spec_));
+  if (shares_kv_cache_) RETURN_IF_ERROR(group_->PlaceKvCache(group_->rank(), *kv_cache_));
   if (kv_cache_->numbers_per_block() == numbers_per_block) return OkStatus();
   return InternalError("a block is " + std::to_string(kv_cache_->numbers_per_block()) +
                        " numbers at this rank and " + std::to_string(numbers_per_block) +

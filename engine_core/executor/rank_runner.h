@@ -41,10 +41,12 @@ class RankRunner {
 
  private:
   RankRunner(std::unique_ptr<Backend> backend, std::unique_ptr<Model> model,
-             const KvCacheSpec& kv_spec, int64_t max_logits_rows, RankGroup* group)
+             const KvCacheSpec& kv_spec, bool shares_kv_cache, int64_t max_logits_rows,
+             RankGroup* group)
       : backend_(std::move(backend)),
         model_(std::move(model)),
         kv_spec_(kv_spec),
+        shares_kv_cache_(shares_kv_cache),
         max_logits_rows_(max_logits_rows),
         group_(group) {}
   Device& device() { return backend_->device(); }
@@ -66,6 +68,7 @@ class RankRunner {
   StepInputs inputs_;                                       // of a device
   std::map<int64_t, std::unique_ptr<CapturedOps>> graphs_;  // by number of requests
   KvCacheSpec kv_spec_;
+  bool shares_kv_cache_;
   std::vector<KvPlace> kv_places_;  // of several groups of layers
   std::vector<StateTap> taps_;      // of the newest step
   int64_t max_logits_rows_;

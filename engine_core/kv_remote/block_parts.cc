@@ -3,32 +3,39 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/check.h"
 #include "common/crc32c.h"
 
 namespace tandem {
 
-// K of a layer is followed by its V of equal size.
-StatusOr<BlockParts> BlockParts::Of(const KvCache& cache) {
+StatusOr<BlockParts> BlockParts::Of(const KvCaches& caches) {
   BlockParts all;
-  all.num_blocks_ = cache.spec().num_blocks;
+  all.num_blocks_ = caches.front().cache->spec().num_blocks;
+  for (const KvCachePart& part : caches) {
+    CHECK_EQ(part.cache->spec().num_blocks, all.num_blocks_);
+    RETURN_IF_ERROR(all.Add(*part.cache));
+  }
+  return all;
+}
+
+// K of a layer is followed by its V of equal size.
+Status BlockParts::Add(const KvCache& cache) {
+  int64_t block_bytes = 0;
   for (int layer = 0; layer < cache.spec().num_layers; ++layer) {
     const LayerKv kv = cache.layer(layer);
     if (kv.k == nullptr) continue;
     auto* k = static_cast<std::byte*>(kv.k);
     auto* v = static_cast<std::byte*>(kv.v);
-    const std::byte* expected =
-        all.parts_.empty() ? k : all.parts_.front().begin + all.block_bytes_ * all.num_blocks_;
-    if (k != expected) break;  // keys and values of another layer
-    const int64_t bytes = (v - k) / all.num_blocks_;
-    all.parts_.push_back({k, bytes});
-    all.parts_.push_back({v, bytes});
-    all.block_bytes_ += 2 * bytes;
+    if (k != MemoryOf(cache) + block_bytes * num_blocks_) break;  // those of another layer
+    const int64_t bytes = (v - k) / num_blocks_;
+    parts_.push_back({k, bytes});
+    parts_.push_back({v, bytes});
+    block_bytes += 2 * bytes;
   }
-  if (all.block_bytes_ == 0 || all.block_bytes_ * all.num_blocks_ != cache.num_bytes()) {
-    return UnimplementedError(
-        "KV blocks that have more than keys and values of their layers cannot be passed on");
-  }
-  return all;
+  block_bytes_ += block_bytes;
+  if (block_bytes > 0 && block_bytes * num_blocks_ == cache.num_bytes()) return OkStatus();
+  return UnimplementedError(
+      "KV blocks that have more than keys and values of their layers cannot be passed on");
 }
 
 void BlockParts::CopyFrom(const std::byte* memory, int64_t num_blocks, int64_t from,

@@ -1,7 +1,7 @@
 #pragma once
 
-// Where the bytes of a KV block lie in a cache in host memory: K and V of each layer, one part
-// each. The bytes of a block are its parts, one after another.
+// Where the bytes of a KV block lie in host memory: in each rank's cache K and V of each layer, one
+// part each. The bytes of a block are its parts, one after another.
 // Thread: any; a value with views of the cache, which must outlive it. Failure: UNIMPLEMENTED for a
 // cache whose blocks have more than that.
 // REQUIRES: nobody writes to a block that is read, and nobody reads one that is written.
@@ -15,22 +15,22 @@
 
 #include "common/ids.h"
 #include "common/status.h"
-#include "kernels/paged_kv.h"
+#include "kernels/kv_caches.h"
 
 namespace tandem {
 
 class BlockParts {
  public:
-  static StatusOr<BlockParts> Of(const KvCache& cache);
+  static StatusOr<BlockParts> Of(const KvCaches& caches);
 
   size_t num_parts() const { return parts_.size(); }
   int64_t block_bytes() const { return block_bytes_; }
   int64_t num_blocks() const { return num_blocks_; }
-  // All parts of all blocks lie in it, part by part.
+  // All parts of all blocks lie in it, part by part. REQUIRES: of one cache.
   std::byte* memory() const { return parts_.front().begin; }
   int64_t memory_bytes() const { return block_bytes_ * num_blocks_; }
   // Copies a block of another cache of the same layout, with num_blocks blocks, whose memory this
-  // is.
+  // is. REQUIRES: as memory().
   void CopyFrom(const std::byte* memory, int64_t num_blocks, int64_t from, BlockId to) const;
   // Copies a block's bytes out of the cache, and into it. bytes: block_bytes.
   void Read(BlockId block, std::span<std::byte> bytes) const;
@@ -40,6 +40,8 @@ class BlockParts {
   uint32_t Checksum(BlockId block) const;  // Crc32c of its bytes
 
  private:
+  Status Add(const KvCache& cache);
+
   // Block b is at begin + b * bytes.
   struct Part {
     std::byte* begin;

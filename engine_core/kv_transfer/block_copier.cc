@@ -11,24 +11,31 @@ namespace tandem {
 namespace {
 
 // Whether some layer reads another one's keys and values.
-bool HasSharedLayers(const KvCache& cache) {
-  for (int layer = 0; layer < cache.spec().num_layers; ++layer) {
-    if (cache.spec().memory_of(layer).kv_of >= 0) return true;
+bool HasSharedLayers(const KvCaches& caches) {
+  for (const KvCachePart& part : caches) {
+    const KvCacheSpec& spec = part.cache->spec();
+    for (int layer = 0; layer < spec.num_layers; ++layer) {
+      if (spec.memory_of(layer).kv_of >= 0) return true;
+    }
   }
   return false;
 }
 
 }  // namespace
 
-int64_t BlockCopier::BytesPerBlock(const KvCache& cache) {
-  return cache.num_bytes() / cache.spec().num_blocks;
+int64_t BlockCopier::BytesPerBlock(const KvCaches& caches) {
+  int64_t sum = 0;
+  for (const KvCachePart& part : caches) {
+    sum += part.cache->num_bytes() / part.cache->spec().num_blocks;
+  }
+  return sum;
 }
 
-StatusOr<std::unique_ptr<BlockCopier>> BlockCopier::Create(const KvCache* cache,
+StatusOr<std::unique_ptr<BlockCopier>> BlockCopier::Create(const KvCaches& caches,
                                                            int32_t num_host_blocks) {
-  const int64_t bytes_per_block = BytesPerBlock(*cache);
-  const StatusOr<BlockParts> parts = BlockParts::Of(*cache);
-  if (!parts.ok() || HasSharedLayers(*cache)) {
+  const int64_t bytes_per_block = BytesPerBlock(caches);
+  const StatusOr<BlockParts> parts = BlockParts::Of(caches);
+  if (!parts.ok() || HasSharedLayers(caches)) {
     return UnimplementedError(
         "KV blocks that have more than keys and values of their layers cannot be copied");
   }

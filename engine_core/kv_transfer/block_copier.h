@@ -1,7 +1,8 @@
 #pragma once
 
 // Copies whole KV blocks between an engine's cache and a second place in host memory, on a thread
-// of its own. The bytes of a block are those of all layers' K and V, as the backend lays them out.
+// of its own. The bytes of a block are those of all layers' K and V, as the backend lays them out,
+// rank by rank.
 // Threads: the engine loop calls; one copies. Ownership: the second place is the copier's; the
 // cache must outlive it. Failure, before the first copy: memory; UNIMPLEMENTED for a cache whose
 // blocks are something else than K and V of their layers.
@@ -21,7 +22,7 @@
 #include "common/status.h"
 #include "engine_core/kv_cache/block_hash.h"
 #include "engine_core/kv_remote/block_parts.h"
-#include "kernels/paged_kv.h"
+#include "kernels/kv_caches.h"
 #include "kernels/tensor.h"
 
 namespace tandem {
@@ -39,9 +40,9 @@ struct BlockCopyJob {
 
 class BlockCopier {
  public:
-  static int64_t BytesPerBlock(const KvCache& cache);
+  static int64_t BytesPerBlock(const KvCaches& caches);
   // num_host_blocks: with the null block 0, which takes no memory.
-  static StatusOr<std::unique_ptr<BlockCopier>> Create(const KvCache* cache,
+  static StatusOr<std::unique_ptr<BlockCopier>> Create(const KvCaches& caches,
                                                        int32_t num_host_blocks);
 
   void Push(BlockCopyJob job);

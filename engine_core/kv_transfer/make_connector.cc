@@ -31,20 +31,22 @@ std::string ModelName(const ConnectorPlace& place) {
 // What the bytes of a block depend on, vLLM's facts of the kind among them.
 StatusOr<std::string> FactsOfBlocks(const ConnectorPlace& place) {
   ASSIGN_OR_RETURN(const std::string fingerprint, ModelFingerprint(place.model, place.facts));
-  const KvCacheSpec& spec = place.cache->spec();
+  const KvCacheSpec& spec = place.spec();
+  int num_layers = 0;
+  for (const KvCachePart& part : place.caches) num_layers += part.cache->spec().num_layers;
   const std::string backend = place.backend->description();
   return nlohmann::json{
       {"backend", backend.substr(0, backend.find(','))},  // how many threads it has changes nothing
-      {"block_bytes", BlockCopier::BytesPerBlock(*place.cache)},
+      {"block_bytes", BlockCopier::BytesPerBlock(place.caches)},
       {"blocks_per_file", 1},
       {"fingerprint", fingerprint},
       {"inference_engine", "tandem"},
       {"kv_format", static_cast<int>(spec.format)},
       {"model_name", ModelName(place)},
-      {"num_layers", spec.num_layers},
-      {"pp_size", 1},
+      {"num_layers", num_layers},
+      {"pp_size", place.num_stages},
       {"tokens_per_hash", spec.block_size},
-      {"tp_size", 1}}
+      {"tp_size", place.num_tensor_ranks}}
       .dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
 }
 
@@ -53,7 +55,7 @@ StatusOr<std::unique_ptr<BlockFolder>> OpenFiles(const FileTierConfig& tier,
   ASSIGN_OR_RETURN(const std::string facts, FactsOfBlocks(place));
   ASSIGN_OR_RETURN(std::unique_ptr<BlockFolder> folder,
                    BlockFolder::Open(BlockFolderBase(tier.root, ModelName(place), facts), facts,
-                                     BlockCopier::BytesPerBlock(*place.cache)));
+                                     BlockCopier::BytesPerBlock(place.caches)));
   if (tier.max_bytes > 0) {
     LOG_INFO << "KV offloading: " << WithCommas(tier.max_bytes / folder->bytes_per_file())
              << " KV blocks in files of " << folder->path();
@@ -71,7 +73,7 @@ Made MakeOffloading(const KvTransferConfig& config, const ConnectorPlace& place)
   }
   ASSIGN_OR_RETURN(
       std::unique_ptr<OffloadingConnector> connector,
-      OffloadingConnector::Create(config, place.cache, std::move(folder), place.reports_events));
+      OffloadingConnector::Create(config, place.caches, std::move(folder), place.reports_events));
   LOG_INFO << "KV offloading: host memory for " << WithCommas(connector->num_host_blocks())
            << " KV blocks beyond the cache";
   return std::unique_ptr<InProcessConnector>(std::move(connector));
@@ -85,7 +87,7 @@ StatusOr<std::string> SubfolderOf(const KvTransferConfig& config, const Connecto
 }
 
 Made MakeExample(const KvTransferConfig& config, const ConnectorPlace& place) {
-  ASSIGN_OR_RETURN(KvRows rows, KvRows::Of(*place.backend, *place.cache));
+  ASSIGN_OR_RETURN(KvRows rows, KvRows::Of(*place.backend, place.caches));
   ASSIGN_OR_RETURN(const std::string subfolder, SubfolderOf(config, place));
   const std::string path = config.shared_folder + (subfolder.empty() ? "" : "/") + subfolder;
   ASSIGN_OR_RETURN(std::unique_ptr<PrefixFolder> folder, PrefixFolder::Open(path, std::move(rows)));
@@ -96,34 +98,41 @@ Made MakeExample(const KvTransferConfig& config, const ConnectorPlace& place) {
           .stores = config.stores,
           .loads = config.loads,
           .engine_id = config.engine_id.empty() ? RandomHex(32) : config.engine_id,
-          .max_blocks_to_store = place.cache->spec().num_blocks / 2},
+          .max_blocks_to_store = place.spec().num_blocks / 2},
       std::move(folder)));
 }
 
-// Which backend lays blocks out, and how it stores numbers.
+std::string_view NameOf(KvFormat format) {
+  switch (format) {
+    case KvFormat::kCompute:
+      break;
+    case KvFormat::kInt8:
+      return " int8";
+    case KvFormat::kFloat8:
+      return " fp8";
+    case KvFormat::kInt4:
+      return " int4";
+  }
+  return "";
+}
+
+// Which backend lays blocks out, how it stores numbers, and which ranks have which of them.
 std::string LayoutOf(const ConnectorPlace& place) {
   const std::string description = place.backend->description();
-  std::string backend = description.substr(0, description.find(' '));
-  switch (place.cache->spec().format) {
-    case KvFormat::kCompute:
-      return backend;
-    case KvFormat::kInt8:
-      return backend + " int8";
-    case KvFormat::kFloat8:
-      return backend + " fp8";
-    case KvFormat::kInt4:
-      return backend + " int4";
-  }
-  return backend;
+  std::string layout = description.substr(0, description.find(' '));
+  layout += NameOf(place.spec().format);
+  if (place.num_tensor_ranks > 1) layout += " tp" + std::to_string(place.num_tensor_ranks);
+  if (place.num_stages > 1) layout += " pp" + std::to_string(place.num_stages);
+  return layout;
 }
 
 Made MakeTandem(const KvTransferConfig& config, const ConnectorPlace& place) {
-  ASSIGN_OR_RETURN(const BlockParts parts, BlockParts::Of(*place.cache));
+  ASSIGN_OR_RETURN(const BlockParts parts, BlockParts::Of(place.caches));
   ASSIGN_OR_RETURN(std::string fingerprint, ModelFingerprint(place.model, place.facts));
   const KvShape shape = {.model = std::move(fingerprint),
                          .layout = LayoutOf(place),
                          .hashes = place.hashes,
-                         .block_size = static_cast<uint32_t>(place.cache->spec().block_size),
+                         .block_size = static_cast<uint32_t>(place.spec().block_size),
                          .num_parts = static_cast<uint32_t>(parts.num_parts()),
                          .block_bytes = static_cast<uint64_t>(parts.block_bytes())};
   TandemConnectorOptions options = {
@@ -132,11 +141,12 @@ Made MakeTandem(const KvTransferConfig& config, const ConnectorPlace& place) {
       .engine_id = config.engine_id.empty() ? RandomHex(32) : config.engine_id,
       .server = {.address = config.listen,
                  .lease_s = config.lease_s,
-                 .max_leased_blocks = place.cache->spec().num_blocks / 2},
+                 .max_leased_blocks = place.spec().num_blocks / 2},
       .peers = config.peers,
       .insecure_tcp = config.insecure_tcp};
   UniqueFd memory;
-  if (config.stores && config.listen.is_unix()) {
+  // Memory of several ranks is theirs: their blocks go through the socket.
+  if (config.stores && config.listen.is_unix() && place.caches.size() == 1) {
     ASSIGN_OR_RETURN(memory, ShareMemory(parts.memory(), parts.memory_bytes()));
   }
   ASSIGN_OR_RETURN(std::unique_ptr<TandemConnector> connector,

@@ -32,13 +32,13 @@ ConnectorCounts::Info InfoOf(const KvTransferConfig& config, int64_t num_blocks,
 
 }  // namespace
 
-OffloadingConnector::OffloadingConnector(const KvTransferConfig& config, const KvCache& cache,
+OffloadingConnector::OffloadingConnector(const KvTransferConfig& config, const KvCaches& caches,
                                          int32_t num_host_blocks,
                                          std::unique_ptr<BlockCopier> copier,
                                          std::unique_ptr<BlockFolder> folder, bool reports_events)
     : prompt_only_(config.offload_prompt_only),
-      block_size_(cache.spec().block_size),
-      bytes_per_block_(BlockCopier::BytesPerBlock(cache)),
+      block_size_(caches.front().cache->spec().block_size),
+      bytes_per_block_(BlockCopier::BytesPerBlock(caches)),
       reported_(reports_events ? &events_ : nullptr),
       describes_(reports_events && config.self_describing_kv_events),
       host_(num_host_blocks, reported_),
@@ -56,15 +56,15 @@ OffloadingConnector::OffloadingConnector(const KvTransferConfig& config, const K
 }
 
 StatusOr<std::unique_ptr<OffloadingConnector>> OffloadingConnector::Create(
-    const KvTransferConfig& config, const KvCache* cache, std::unique_ptr<BlockFolder> folder,
+    const KvTransferConfig& config, const KvCaches& caches, std::unique_ptr<BlockFolder> folder,
     bool reports_events) {
   constexpr int64_t kMostBlocks = 1 << 30;
-  const int64_t num_blocks =
-      std::min(config.host_bytes / BlockCopier::BytesPerBlock(*cache), kMostBlocks);
+  const int64_t bytes_per_block = BlockCopier::BytesPerBlock(caches);
+  const int64_t num_blocks = std::min(config.host_bytes / bytes_per_block, kMostBlocks);
   if (num_blocks < 1) {
     return InvalidArgumentError("KV offloading: " + std::to_string(config.host_bytes) +
                                 " bytes are less than a KV block of " +
-                                std::to_string(BlockCopier::BytesPerBlock(*cache)));
+                                std::to_string(bytes_per_block));
   }
   const int64_t max_bytes = folder == nullptr ? 0 : config.file_tier->max_bytes;
   if (max_bytes > 0 && max_bytes < folder->bytes_per_file()) {
@@ -73,9 +73,9 @@ StatusOr<std::unique_ptr<OffloadingConnector>> OffloadingConnector::Create(
                                 std::to_string(folder->bytes_per_file()));
   }
   const auto with_null = static_cast<int32_t>(num_blocks + 1);
-  ASSIGN_OR_RETURN(std::unique_ptr<BlockCopier> copier, BlockCopier::Create(cache, with_null));
+  ASSIGN_OR_RETURN(std::unique_ptr<BlockCopier> copier, BlockCopier::Create(caches, with_null));
   return std::unique_ptr<OffloadingConnector>(new OffloadingConnector(
-      config, *cache, with_null, std::move(copier), std::move(folder), reports_events));
+      config, caches, with_null, std::move(copier), std::move(folder), reports_events));
 }
 
 std::optional<KvMatch> OffloadingConnector::Match(const Request& request,

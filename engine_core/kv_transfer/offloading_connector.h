@@ -6,9 +6,9 @@
 // fs tier; there, blocks are stored while their request runs.
 // A load is asynchronous. Blocks of a request that ends stay until they have been copied. Nothing
 // is stored of a request that was aborted or has failed: its KV may be wrong. Thread: engine loop,
-// both halves; the copier and the files have their own. The cache must outlive it. Failure: memory,
-// in Create. A copy does not fail; of files see file_tier.h. Blocks of adapters and embeddings do
-// not go to files: another process may have others under the same name.
+// both halves; the copier and the files have their own. The caches must outlive it. Failure:
+// memory, in Create. A copy does not fail; of files see file_tier.h. Blocks of adapters and
+// embeddings do not go to files: another process may have others under the same name.
 
 #include <cstdint>
 #include <memory>
@@ -33,7 +33,7 @@ class OffloadingConnector final : public InProcessConnector {
   // folder: of the files; nullptr: none. reports_events: TakeEvents has some. INVALID_ARGUMENT:
   // host memory or files are too small for one block.
   static StatusOr<std::unique_ptr<OffloadingConnector>> Create(
-      const KvTransferConfig& config, const KvCache* cache,
+      const KvTransferConfig& config, const KvCaches& caches,
       std::unique_ptr<BlockFolder> folder = nullptr, bool reports_events = false);
 
   std::optional<KvMatch> Match(const Request& request, int32_t num_local_tokens) override;
@@ -58,9 +58,9 @@ class OffloadingConnector final : public InProcessConnector {
   FileTier* files() { return files_.get(); }  // or null
 
  private:
-  OffloadingConnector(const KvTransferConfig& config, const KvCache& cache, int32_t num_host_blocks,
-                      std::unique_ptr<BlockCopier> copier, std::unique_ptr<BlockFolder> folder,
-                      bool reports_events);
+  OffloadingConnector(const KvTransferConfig& config, const KvCaches& caches,
+                      int32_t num_host_blocks, std::unique_ptr<BlockCopier> copier,
+                      std::unique_ptr<BlockFolder> folder, bool reports_events);
   bool IsForFiles(const Request& request) const;
   size_t RunInMemory(std::span<const BlockHash> hashes) const;
   static int64_t NumBlocks(const BlockCopyJob& job) {

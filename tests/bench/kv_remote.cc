@@ -46,7 +46,8 @@ void CountBytes(benchmark::State& state, const BlockParts& parts) {
 
 void BM_Memcpy(benchmark::State& state) {
   const auto from = MakeCache(), to = MakeCache();
-  const BlockParts source = BlockParts::Of(*from).value(), target = BlockParts::Of(*to).value();
+  const BlockParts source = BlockParts::Of({{.cache = from.get()}}).value(),
+                   target = BlockParts::Of({{.cache = to.get()}}).value();
   Fill(source, 1);
   Fill(target, 2);
   for (auto _ : state) {
@@ -59,7 +60,7 @@ void BM_Memcpy(benchmark::State& state) {
 
 void BM_Checksum(benchmark::State& state) {
   const auto cache = MakeCache();
-  const BlockParts parts = BlockParts::Of(*cache).value();
+  const BlockParts parts = BlockParts::Of({{.cache = cache.get()}}).value();
   Fill(parts, 1);
   for (auto _ : state) {
     for (int i = 1; i <= kNumBlocks; ++i) benchmark::DoNotOptimize(parts.Checksum(BlockId{i}));
@@ -71,7 +72,8 @@ enum class Way { kUnix, kTcp, kMapped };
 
 void BM_Read(benchmark::State& state, Way way) {
   const auto from = MakeCache(), to = MakeCache();
-  const BlockParts source = BlockParts::Of(*from).value(), target = BlockParts::Of(*to).value();
+  const BlockParts source = BlockParts::Of({{.cache = from.get()}}).value(),
+                   target = BlockParts::Of({{.cache = to.get()}}).value();
   UniqueFd memory;
   if (way == Way::kMapped) {
     memory = ShareMemory(source.memory(), source.memory_bytes()).value();
@@ -112,7 +114,8 @@ void BM_Read(benchmark::State& state, Way way) {
 // The same bytes through a socket and nothing else: one thread writes, one reads.
 void BM_Socket(benchmark::State& state, bool is_tcp) {
   const auto from = MakeCache(), to = MakeCache();
-  const BlockParts source = BlockParts::Of(*from).value(), target = BlockParts::Of(*to).value();
+  const BlockParts source = BlockParts::Of({{.cache = from.get()}}).value(),
+                   target = BlockParts::Of({{.cache = to.get()}}).value();
   Fill(source, 1);
   Fill(target, 2);
   KvAddress address = is_tcp

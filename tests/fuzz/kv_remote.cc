@@ -24,7 +24,7 @@ std::string TakeAll(int socket) {
 const BlockParts& FilledParts() {
   static const std::unique_ptr<KvCache> cache = MakeSmallKvCache(8);
   static const BlockParts parts = [] {
-    const BlockParts made = BlockParts::Of(*cache).value();
+    const BlockParts made = BlockParts::Of({{.cache = cache.get()}}).value();
     for (int i = 1; i < 8; ++i) FillRemoteBlock(made, BlockId{i}, 0);
     return made;
   }();
@@ -81,7 +81,7 @@ void FuzzHolder(FuzzInput* input) {
 void FuzzReader(FuzzInput* input) {
   static const std::string path = "/tmp/tandem-fuzz-" + std::to_string(getpid());
   static const std::unique_ptr<KvCache> cache = MakeSmallKvCache(8);
-  static const BlockParts parts = BlockParts::Of(*cache).value();
+  static const BlockParts parts = BlockParts::Of({{.cache = cache.get()}}).value();
   std::vector<KvReadEnd> ends;
   const KvReading reading = {
       .parts = parts, .shape = RemoteShape(), .options = {}, .on_end = [&](KvReadEnd end) {

@@ -146,8 +146,12 @@ class Deaths(unittest.TestCase):
             done = server.command(what)
             self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
             return
-        how = {"kill": signal.SIGKILL, "abort": signal.SIGABRT, "stop": signal.SIGSTOP}[what]
-        os.kill(self.dice.choice(engines_of(server)), how)
+        how = {"kill": signal.SIGKILL, "abort": signal.SIGABRT, "stop": signal.SIGSTOP}[what.removesuffix(" rank")]
+        victim = self.dice.choice(engines_of(server))
+        if what.endswith(" rank"):
+            victim = self.dice.choice([pid for pid, words in child_processes(victim).items()
+                                       if any(word.startswith("--worker-rank=") for word in words)])
+        os.kill(victim, how)
 
     # ---- The features ----
 
@@ -170,6 +174,11 @@ class Deaths(unittest.TestCase):
     def test_blocks_in_host_memory(self):
         config = connector(kv_connector="OffloadingConnector", kv_connector_extra_config={"cpu_bytes_to_use": 10_000_000})
         self.outlives(*SMALL_CACHE, *config, draw=long_request, used="vllm:kv_offload_store_bytes_total")
+
+    def test_blocks_of_ranks_in_host_memory(self):
+        config = connector(kv_connector="OffloadingConnector", kv_connector_extra_config={"cpu_bytes_to_use": 10_000_000})
+        self.outlives(*SMALL_CACHE, *config, "-tp", 2, draw=long_request, happenings=("kill", "kill rank", "stop", "swap"),
+                      used="vllm:external_prefix_cache_hits_total")
 
     def test_blocks_in_files(self):
         tier = {"type": "fs", "root_dir": str(self.folder), "evictor_args": {"max_storage_size_gb": 0.1}}

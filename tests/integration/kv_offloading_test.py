@@ -56,6 +56,18 @@ class Offloading(unittest.TestCase):
             self.assertEqual(server.total("vllm:prompt_tokens_cached_by_source_total", source="host"), 3 * 128)
             self.assertEqual(server.total("vllm:num_requests_kv_fetch_by_stage", stage="in_progress"), 0)
 
+    def test_ranks_have_the_bits_of_one_and_as_many_hits(self):
+        with Pair(*SIZES, "--threads", 1) as server:
+            computed = rounds(server)
+        sizes = []
+        for flags in (("-tp", 2), ("-pp", 2), ("-tp", 2, "-pp", 2)):
+            with self.subTest(flags), Pair(*SIZES, *flags, "--threads", 1, "--kv-transfer-config", OFFLOADING) as server:
+                self.assertEqual(rounds(server), computed)
+                self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 3 * 128)
+                self.assertEqual(server.total("vllm:kv_offload_load_size_count"), 3)
+                sizes.append(server.total("vllm:kv_offload_load_bytes_total"))
+        self.assertEqual(sizes, sizes[:1] * 3)
+
     def test_an_engine_that_starts_again_finds_its_blocks_in_files(self):
         with tempfile.TemporaryDirectory(prefix="tandem-kv-") as folder:
             tier = {"type": "fs", "root_dir": folder, "evictor_args": {"max_storage_size_gb": 0.1}}
@@ -64,6 +76,15 @@ class Offloading(unittest.TestCase):
             with Pair(*SIZES, "--kv-transfer-config", config) as server:
                 computed = [complete(server, number) for number in range(3)]
                 pair.wait_for(lambda: len(list(pathlib.Path(folder).rglob("*.bin"))) == 3 * 4, "all blocks are in files")
+            # Ranks divide a block otherwise: their files are others.
+            ranks = ("-tp", 2, "--threads", 1)
+            with Pair(*SIZES, *ranks, "--kv-transfer-config", config) as server:
+                self.assertEqual([complete(server, number) for number in range(3)], computed)
+                self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 0)
+                pair.wait_for(lambda: len(list(pathlib.Path(folder).rglob("*.bin"))) == 6 * 4, "all blocks are in files")
+            with Pair(*SIZES, *ranks, "--kv-transfer-config", config) as server:
+                self.assertEqual([complete(server, number) for number in range(3)], computed)
+                self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 3 * 128)
             with Pair(*SIZES, "--kv-transfer-config", config) as server:
                 self.assertEqual([complete(server, number) for number in range(3)], computed)
                 self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 3 * 128)

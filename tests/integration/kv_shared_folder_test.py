@@ -99,6 +99,29 @@ class SharedFolder(unittest.TestCase):
             self.assertEqual({name.split("/")[2] for name in names},
                              {f"model.layers.{i}.self_attn.attn.safetensors" for i in range(len(names) // 3)})
 
+    def test_ranks_share_it_with_engines_that_have_others(self):
+        flags = (*SIZES, "--threads", 1)
+        with Pair(*flags) as server:
+            alone = [bits(complete(server, number)) for number in range(2)]
+        with tempfile.TemporaryDirectory() as folder:
+            with Pair(*flags, "-tp", 2, *sharing(folder, "kv_producer")) as prefill:
+                complete(prefill, 0, max_tokens=1)
+            with Pair(*flags, "-tp", 2, "-pp", 2, *sharing(folder, "kv_both")) as both:
+                self.assertEqual(bits(complete(both, 0)), alone[0])
+                self.assertEqual(both.total("vllm:external_prefix_cache_hits_total"), 128)
+                complete(both, 1, max_tokens=1, kv_transfer_params=PREFILL)
+            with Pair(*flags, *sharing(folder, "kv_consumer")) as decode:
+                for number in range(2):
+                    self.assertEqual(bits(complete(decode, number)), alone[number])
+                self.assertEqual(decode.total("vllm:external_prefix_cache_hits_total"), 2 * 128)
+            # Files of ranks are those of one engine.
+            with tempfile.TemporaryDirectory() as second, Pair(*flags, *sharing(second, "kv_producer")) as server:
+                for number in range(2):
+                    complete(server, number, max_tokens=1)
+                self.assertEqual(files(folder), files(second))
+                for name in files(second):
+                    self.assertEqual((pathlib.Path(folder) / name).read_bytes(), (pathlib.Path(second) / name).read_bytes())
+
     def test_the_two_legs_of_proxies(self):
         """What proxies sent for one client's request (goldens/pd_proxies), with prompts of several blocks."""
         captures = goldens_of("llm-d-nixlv2", "llm-d-shared-storage", "toy", "vllm-router")

@@ -70,6 +70,20 @@ class TandemConnector(unittest.TestCase):
                     # Read blocks are released: with all three leases kept, half of the cache would be taken.
                     pair.wait_for(lambda: prefill.total("vllm:kv_cache_usage_perc") == 0, "released blocks")
 
+    def test_ranks_read_from_ranks(self):
+        flags = (*SIZES, "--threads", 1)
+        with Pair(*flags) as server:
+            alone = [bits(complete(server, number)) for number in range(2)]
+        with tempfile.TemporaryDirectory() as folder:
+            for listen, ranks in ((f"unix:{folder}/kv", ("-tp", 2)), ("tcp://127.0.0.1:0", ("-tp", 2, "-pp", 2))):
+                with self.subTest(listen), Pair(*flags, *ranks, *tandem("kv_producer", listen=listen)) as prefill, \
+                        Pair(*flags, *ranks, *tandem("kv_consumer")) as decode:
+                    for number in range(2):
+                        response = complete(decode, number, kv_transfer_params=prefill_for_others(prefill, number))
+                        self.assertEqual(bits(response), alone[number])
+                    self.assertEqual(decode.total("vllm:external_prefix_cache_hits_total"), 2 * 128)
+                    pair.wait_for(lambda: prefill.total("vllm:kv_cache_usage_perc") == 0, "released blocks")
+
     def test_what_cannot_be_read_follows_the_policy(self):
         with tempfile.TemporaryDirectory() as folder, \
                 Pair(*SIZES, *tandem("kv_both", listen=f"unix:{folder}/d")) as decode, \
@@ -151,6 +165,9 @@ class TandemConnector(unittest.TestCase):
             params = prefill_for_others(prefill, 0)
             self.assertEqual(ask(decode, 0, kv_transfer_params=params)[0], 500)
             decode.wait_for_log("--block-size: 32 there and 64 here")
+            with Pair(*SIZES, "-tp", 2, *tandem("kv_consumer")) as ranks:
+                self.assertEqual(ask(ranks, 0, kv_transfer_params=params)[0], 500)
+                ranks.wait_for_log("tp2' here")
 
     def test_what_is_not_built_or_not_safe_is_refused_by_name(self):
         for flags, word in ((tandem("kv_both", listen="tcp://192.0.2.1:1"), "insecure_tcp"),

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "kernels/host_memory.h"
-#include "kernels/paged_kv.h"
+#include "kernels/kv_caches.h"
 
 namespace tandem {
 

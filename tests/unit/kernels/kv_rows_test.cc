@@ -84,7 +84,7 @@ TEST_CASE("kv rows: of each token and head its K, then its V, as the model wrote
     const auto cache = MakeCache(layout.backend.get(), size, num_heads, dim);
     const std::vector<float> numbers = draw.Normals(int64_t{2} * kBlocks * size * num_heads * dim);
     FillByOp(layout.backend.get(), numbers, num_heads, dim, cache.get());
-    const auto rows = KvRows::Of(*layout.backend, *cache);
+    const auto rows = KvRows::Of(*layout.backend, {{.cache = cache.get()}});
     REQUIRE(rows.ok());
     REQUIRE(rows->layers() == std::vector<int>{0, 1});
     std::vector<std::byte> block(static_cast<size_t>(size * rows->BytesPerToken(kLayer)));
@@ -116,8 +116,8 @@ TEST_CASE("kv rows: written to another cache they make the same bytes") {
     const auto to = MakeCache(layout.backend.get(), size, 2, 24);
     FillByOp(layout.backend.get(), draw.Normals(int64_t{2} * kBlocks * size * 2 * 24), 2, 24,
              from.get());
-    const KvRows source = KvRows::Of(*layout.backend, *from).value();
-    const KvRows target = KvRows::Of(*layout.backend, *to).value();
+    const KvRows source = KvRows::Of(*layout.backend, {{.cache = from.get()}}).value();
+    const KvRows target = KvRows::Of(*layout.backend, {{.cache = to.get()}}).value();
     for (size_t layer = 0; layer < 2; ++layer) {
       std::vector<std::byte> rows(static_cast<size_t>(size * source.BytesPerToken(layer)));
       for (int block = 0; block < kBlocks; ++block) {
@@ -127,6 +127,65 @@ TEST_CASE("kv rows: written to another cache they make the same bytes") {
     }
     const void* first = from->layer(0).k;  // of all of the cache
     CHECK(std::memcmp(first, to->layer(0).k, static_cast<size_t>(from->num_bytes())) == 0);
+  }
+}
+
+TEST_CASE("kv rows: ranks that divide layers and heads have the rows of one") {
+  struct Ranks {
+    int stages, shares;
+  };
+  const auto [stages, shares] = GENERATE(Ranks{1, 2}, Ranks{2, 1}, Ranks{2, 2}, Ranks{1, 8});
+  INFO(stages << " stages, " << shares << " ranks of each");
+  Draw draw(9);
+  constexpr int kHeads = 4, kDim = 6, kLayers = 2;
+  for (Layout& layout : Layouts()) {
+    INFO(layout.name);
+    const int size = layout.block_size;
+    const auto whole = MakeCache(layout.backend.get(), size, kHeads, kDim);
+    FillByOp(layout.backend.get(), draw.Normals(int64_t{2} * kBlocks * size * kHeads * kDim),
+             kHeads, kDim, whole.get());
+    std::vector<std::unique_ptr<KvCache>> owned;
+    KvCaches parts;
+    for (int rank = 0; rank < stages * shares; ++rank) {
+      const int share = rank % shares;
+      const Slice heads = {int64_t{share} * kHeads / shares, std::max(kHeads / shares, 1)};
+      owned.push_back(layout.backend
+                          ->AllocateKvCache({.num_layers = kLayers / stages,
+                                             .num_kv_heads = static_cast<int>(heads.count),
+                                             .head_dim = kDim,
+                                             .block_size = size,
+                                             .num_blocks = kBlocks})
+                          .value());
+      const auto num_layers = static_cast<size_t>(kLayers / stages);
+      parts.push_back({.cache = owned.back().get(),
+                       .first_layer = rank / shares * kLayers / stages,
+                       .kv_heads = std::vector<Slice>(num_layers, heads)});
+    }
+    const KvRows one = KvRows::Of(*layout.backend, {{.cache = whole.get()}}).value();
+    const KvRows all = KvRows::Of(*layout.backend, parts).value();
+    REQUIRE(all.layers() == one.layers());
+    for (size_t layer = 0; layer < kLayers; ++layer) {
+      REQUIRE(all.num_kv_heads(layer) == kHeads);
+      std::vector<std::byte> rows(static_cast<size_t>(size * one.BytesPerToken(layer)));
+      std::vector<std::byte> again(rows.size());
+      one.Read(layer, BlockId{3}, rows.data());
+      all.Write(layer, BlockId{3}, rows.data());
+      all.Read(layer, BlockId{3}, again.data());
+      CHECK(again == rows);
+      // Each rank has what is its own, copies too.
+      for (const KvCachePart& part : parts) {
+        const int own = static_cast<int>(layer) - part.first_layer;
+        if (own < 0 || own >= part.cache->spec().num_layers) continue;
+        const KvRows of_rank = KvRows::Of(*layout.backend, {{.cache = part.cache}}).value();
+        const auto index = static_cast<size_t>(own);
+        std::vector<std::byte> few(static_cast<size_t>(size * of_rank.BytesPerToken(index)));
+        of_rank.Read(index, BlockId{3}, few.data());
+        const int64_t head_bytes = one.BytesPerToken(layer) / kHeads;
+        const std::byte* first = rows.data() + part.kv_heads[index].begin * head_bytes;
+        CHECK(std::memcmp(few.data(), first, static_cast<size_t>(of_rank.BytesPerToken(index))) ==
+              0);
+      }
+    }
   }
 }
 
@@ -143,7 +202,8 @@ TEST_CASE("kv rows: what has other rows is refused") {
     spec.state_size = 4;
   }
   const auto cache = backend->AllocateKvCache(spec).value();
-  CHECK(KvRows::Of(*backend, *cache).status().code() == StatusCode::kUnimplemented);
+  CHECK(KvRows::Of(*backend, {{.cache = cache.get()}}).status().code() ==
+        StatusCode::kUnimplemented);
 }
 
 }  // namespace

@@ -3,10 +3,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "kernels/backend.h"
+#include "kernels/kv_caches.h"
 
 #include <catch2/catch.hpp>
 
@@ -41,6 +45,30 @@ TEST_CASE("rank group: a rank reads from the memory what the output rank has cho
   one.groups = {};
   const auto of_one = RankGroupShape::Of({.tensor = 2}, one, model, 0, 0);
   CHECK(shape.max_record_bytes - of_one.max_record_bytes >= 6 * (40 + 3 * 6) * 4);
+}
+
+TEST_CASE("rank group: ranks see each other's KV caches, each in a place of its own") {
+  const ExecutorLimits limits = {
+      .block_size = 4, .max_num_seqs = 1, .max_num_batched_tokens = 3, .max_model_len = 64};
+  ModelConfig model;
+  model.hidden_size = 4;
+  const auto shape = RankGroupShape::Of({.tensor = 2, .pipeline = 2}, limits, model, 0, 0);
+  const auto last = RankGroup::Create(shape).value();
+  const auto backend = MakeReferenceBackend();
+  const KvCacheSpec spec = {
+      .num_layers = 2, .num_kv_heads = 1, .head_dim = 2, .block_size = 4, .num_blocks = 3};
+  for (const int rank : {0, 1, 3}) {
+    const auto other = RankGroup::Open(UniqueFd(dup(last->file())), rank).value();
+    const auto own = backend->AllocateKvCache(spec).value();
+    const auto seen = backend->AllocateKvCache(spec).value();
+    REQUIRE(other->PlaceKvCache(rank, *own).ok());
+    REQUIRE(last->PlaceKvCache(rank, *seen).ok());
+    const auto num_bytes = static_cast<size_t>(own->num_bytes());
+    CHECK(std::ranges::count(std::span(MemoryOf(*seen), num_bytes), std::byte{0}) ==
+          own->num_bytes());
+    std::memset(MemoryOf(*own), rank + 1, num_bytes);
+    CHECK(std::memcmp(MemoryOf(*seen), MemoryOf(*own), num_bytes) == 0);
+  }
 }
 
 TEST_CASE("rank group: steps in flight have hidden states and layers' inputs of their own") {

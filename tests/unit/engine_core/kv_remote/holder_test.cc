@@ -19,7 +19,7 @@ using Catch::Contains;
 
 struct Holder {
   explicit Holder(double lease_s = 60)
-      : cache(MakeSmallKvCache(20)), parts(BlockParts::Of(*cache).value()) {
+      : cache(MakeSmallKvCache(20)), parts(BlockParts::Of({{.cache = cache.get()}}).value()) {
     for (int i = 1; i < 20; ++i) FillRemoteBlock(parts, BlockId{i}, 0);
     const KvServerOptions options = {
         .address = {.path = folder.PathOf("kv")}, .lease_s = lease_s, .max_leased_blocks = 10};
@@ -232,7 +232,7 @@ TEST_CASE("kv holder: more orders than it takes at once are all done, in order")
 TEST_CASE("kv holder: its socket is one user's, replaced when stale and gone with it") {
   const TempFolder folder;
   const auto cache = MakeSmallKvCache(4);
-  const BlockParts parts = BlockParts::Of(*cache).value();
+  const BlockParts parts = BlockParts::Of({{.cache = cache.get()}}).value();
   const KvServerOptions options = {.address = {.path = folder.PathOf("kv")}};
   const auto start = [&] {
     return KvServer::Start(options, parts, RemoteShape(), {}, [](RequestId) {});

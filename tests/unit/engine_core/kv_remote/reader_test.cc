@@ -21,7 +21,7 @@ using Catch::Contains;
 
 struct Reader {
   explicit Reader(KvReaderOptions options = {})
-      : cache(MakeSmallKvCache(20)), parts(BlockParts::Of(*cache).value()) {
+      : cache(MakeSmallKvCache(20)), parts(BlockParts::Of({{.cache = cache.get()}}).value()) {
     auto started = KvReader::Start(parts, RemoteShape(), options,
                                    [this](KvReadEnd end) { ends.Push(std::move(end)); });
     REQUIRE(started.ok());
@@ -72,7 +72,7 @@ struct RawHolder {
   KvAddress address;
   UniqueFd listener;
   std::unique_ptr<KvCache> cache = MakeSmallKvCache(20);
-  BlockParts parts = BlockParts::Of(*cache).value();
+  BlockParts parts = BlockParts::Of({{.cache = cache.get()}}).value();
 };
 
 TEST_CASE("kv reader: blocks arrive in the cache, and their lease is released") {
@@ -81,7 +81,7 @@ TEST_CASE("kv reader: blocks arrive in the cache, and their lease is released") 
   INFO("way " << static_cast<int>(way));
   const TempFolder folder;
   const auto cache = MakeSmallKvCache(20);
-  const BlockParts parts = BlockParts::Of(*cache).value();
+  const BlockParts parts = BlockParts::Of({{.cache = cache.get()}}).value();
   UniqueFd memory;
   if (way == Way::kMapped) memory = ShareMemory(parts.memory(), parts.memory_bytes()).value();
   for (int i = 1; i < 20; ++i) FillRemoteBlock(parts, BlockId{i}, 3);
@@ -113,7 +113,7 @@ TEST_CASE("kv reader: blocks arrive in the cache, and their lease is released") 
 TEST_CASE("kv reader: the last of several requests ends the lease that they share") {
   const TempFolder folder;
   const auto cache = MakeSmallKvCache(20);
-  const BlockParts parts = BlockParts::Of(*cache).value();
+  const BlockParts parts = BlockParts::Of({{.cache = cache.get()}}).value();
   UniqueFd memory;
   if (GENERATE(false, true)) {
     memory = ShareMemory(parts.memory(), parts.memory_bytes()).value();

@@ -25,7 +25,7 @@ namespace fs = std::filesystem;
 std::unique_ptr<InProcessConnector> MakeExample(const KvCache* cache, const std::string& path,
                                                 bool stores, bool loads) {
   const auto backend = MakeReferenceBackend();
-  auto folder = PrefixFolder::Open(path, KvRows::Of(*backend, *cache).value());
+  auto folder = PrefixFolder::Open(path, KvRows::Of(*backend, {{.cache = cache}}).value());
   REQUIRE(folder.ok());
   return std::make_unique<ExampleConnector>(
       ExampleConnectorOptions{.stores = stores, .loads = loads, .engine_id = "e"},
@@ -209,7 +209,8 @@ TEST_CASE("shared folder: a disk that falls behind does not get the whole cache"
   const TempFolder folder;
   const auto backend = MakeReferenceBackend();
   const auto cache = MakeSmallKvCache(20);
-  auto shared = PrefixFolder::Open(folder.path(), KvRows::Of(*backend, *cache).value());
+  auto shared =
+      PrefixFolder::Open(folder.path(), KvRows::Of(*backend, {{.cache = cache.get()}}).value());
   REQUIRE(shared.ok());
   ExampleConnector connector({.max_blocks_to_store = 5}, *std::move(shared));
   const std::vector<BlockId> table = {BlockId{1}, BlockId{2}, BlockId{3}, BlockId{4},
@@ -405,7 +406,8 @@ TEST_CASE("several connectors: loads from the first that has it, stores to all")
     std::vector<std::unique_ptr<InProcessConnector>> list;
     list.push_back(MakeExample(cache, folder.path(), true, true));
     list.push_back(
-        OffloadingConnector::Create({.host_bytes = 100 * kSmallKvBlockBytes}, cache).value());
+        OffloadingConnector::Create({.host_bytes = 100 * kSmallKvBlockBytes}, {{.cache = cache}})
+            .value());
     return std::make_unique<MultiConnector>(std::move(list));
   };
   ConnectorBench engine(both);

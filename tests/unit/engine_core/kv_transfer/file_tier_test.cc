@@ -28,7 +28,7 @@ class Engine {
            .file_tier = FileTierConfig{.root = root.path(),
                                        .max_bytes = num_files * kFileBytes,
                                        .num_readers = num_readers}},
-          cache, *std::move(folder), /*reports_events=*/true);
+          {{.cache = cache}}, *std::move(folder), /*reports_events=*/true);
       REQUIRE(made.ok());
       connector_ = made->get();
       return *std::move(made);
@@ -274,7 +274,7 @@ TEST_CASE("file tier: a limit of less than a file is refused") {
     const auto made = OffloadingConnector::Create(
         {.host_bytes = kSmallKvBlockBytes,
          .file_tier = FileTierConfig{.root = root.path(), .max_bytes = max_bytes}},
-        cache.get(), *std::move(folder));
+        {{.cache = cache.get()}}, *std::move(folder));
     CHECK(made.ok() == (max_bytes == kFileBytes));
   }
 }

@@ -14,7 +14,7 @@ constexpr int64_t kBlockBytes = kSmallKvBlockBytes;
 ConnectorBench MakeBench(int64_t host_bytes, bool prompt_only = true) {
   return ConnectorBench([=](const KvCache* cache) {
     auto made = OffloadingConnector::Create(
-        {.host_bytes = host_bytes, .offload_prompt_only = prompt_only}, cache);
+        {.host_bytes = host_bytes, .offload_prompt_only = prompt_only}, {{.cache = cache}});
     REQUIRE(made.ok());
     return *std::move(made);
   });
@@ -92,7 +92,7 @@ class Reader {
 
 TEST_CASE("offloading: events name what comes into host memory and what leaves it") {
   ConnectorBench bench([](const KvCache* cache) {
-    return OffloadingConnector::Create({.host_bytes = 8 * kBlockBytes}, cache, nullptr,
+    return OffloadingConnector::Create({.host_bytes = 8 * kBlockBytes}, {{.cache = cache}}, nullptr,
                                        /*reports_events=*/true)
         .value();
   });
@@ -113,7 +113,8 @@ TEST_CASE("offloading: events name what comes into host memory and what leaves i
 TEST_CASE("offloading: events of host memory describe its blocks where that is asked for") {
   ConnectorBench bench([](const KvCache* cache) {
     return OffloadingConnector::Create(
-               {.host_bytes = 100 * kBlockBytes, .self_describing_kv_events = true}, cache, nullptr,
+               {.host_bytes = 100 * kBlockBytes, .self_describing_kv_events = true},
+               {{.cache = cache}}, nullptr,
                /*reports_events=*/true)
         .value();
   });
@@ -216,15 +217,39 @@ TEST_CASE("offloading: blocks with more than keys and values are refused") {
   auto memory = AllocateHost(DType::kI32, {&units, 1});
   REQUIRE(memory.ok());
   const KvCache cache(spec, *std::move(memory), KeyBytesOfBlock);
-  const auto made = OffloadingConnector::Create({.host_bytes = 1 << 20}, &cache);
+  const auto made = OffloadingConnector::Create({.host_bytes = 1 << 20}, {{.cache = &cache}});
   CHECK(made.status().code() == StatusCode::kUnimplemented);
+}
+
+TEST_CASE("offloading: a block has the bytes of all ranks") {
+  const auto first = MakeSmallKvCache(3), second = MakeSmallKvCache(3);
+  const KvCaches caches = {{.cache = first.get()}, {.cache = second.get()}};
+  CHECK(BlockCopier::BytesPerBlock(caches) == 2 * kBlockBytes);
+  const BlockParts parts = BlockParts::Of(caches).value();
+  const auto num_bytes = static_cast<size_t>(first->num_bytes());
+  for (size_t i = 0; i < num_bytes; ++i) {
+    MemoryOf(*first)[i] = std::byte(i);
+    MemoryOf(*second)[i] = std::byte(7 * i + 1);
+  }
+  std::vector<std::byte> bytes(2 * kBlockBytes), of_one(kBlockBytes);
+  parts.Read(BlockId{1}, bytes);
+  const auto half = bytes.begin() + kBlockBytes;
+  BlockParts::Of({{.cache = second.get()}}).value().Read(BlockId{1}, of_one);
+  CHECK(std::equal(half, bytes.end(), of_one.begin()));
+  parts.Write(bytes, BlockId{2});
+  CHECK(parts.Checksum(BlockId{2}) == parts.Checksum(BlockId{1}));
+  for (const KvCachePart& part : caches) {
+    const BlockParts one = BlockParts::Of({part}).value();
+    CHECK(one.Checksum(BlockId{2}) == one.Checksum(BlockId{1}));
+  }
 }
 
 TEST_CASE("offloading: host memory for less than a block is refused") {
   const std::unique_ptr<KvCache> cache = MakeSmallKvCache(4);
-  const auto made = OffloadingConnector::Create({.host_bytes = kBlockBytes - 1}, cache.get());
+  const auto made =
+      OffloadingConnector::Create({.host_bytes = kBlockBytes - 1}, {{.cache = cache.get()}});
   CHECK(made.status().code() == StatusCode::kInvalidArgument);
-  CHECK(OffloadingConnector::Create({.host_bytes = kBlockBytes}, cache.get()).ok());
+  CHECK(OffloadingConnector::Create({.host_bytes = kBlockBytes}, {{.cache = cache.get()}}).ok());
 }
 
 }  // namespace

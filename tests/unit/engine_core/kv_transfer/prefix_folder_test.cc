@@ -52,7 +52,7 @@ class Place {
     REQUIRE(cache.ok());
     cache_ = *std::move(cache);
   }
-  KvRows rows() const { return KvRows::Of(*backend_, *cache_).value(); }
+  KvRows rows() const { return KvRows::Of(*backend_, {{.cache = cache_.get()}}).value(); }
   std::unique_ptr<PrefixFolder> Open(const std::string& path) const {
     auto folder = PrefixFolder::Open(path, rows());
     REQUIRE(folder.ok());

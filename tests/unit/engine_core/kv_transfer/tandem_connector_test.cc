@@ -23,7 +23,7 @@ struct Role {
 
 std::unique_ptr<InProcessConnector> MakeTandem(const KvCache* cache, const std::string& path,
                                                const Role& role) {
-  const BlockParts parts = BlockParts::Of(*cache).value();
+  const BlockParts parts = BlockParts::Of({{.cache = cache}}).value();
   const KvShape shape = {.model = role.model,
                          .layout = "reference",
                          .hashes = "h",
