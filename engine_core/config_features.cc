@@ -269,15 +269,12 @@ Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, Engin
   if (model.recurrent.num_layers() > 0) {
     return refuse("models with recurrent layers, which " + model.architecture + " has");
   }
-  if (model.latent.kv_rank > 0) {
-    return refuse("models with latent attention, which " + model.architecture + " has");
-  }
-  if (LayerGroupsOf(model).num_full == 0) {
-    return refuse("models whose layers all have a sliding window, as " + model.architecture);
-  }
   const bool has_files = setup->kv_transfer.Has(KvTransferConfig::Connector::kExample);
   if (has_files && setup->runner.kv_format != KvFormat::kCompute) {
     return refuse("an ExampleConnector beside --kv-cache-dtype " + config.kv_cache_dtype);
+  }
+  if (has_files && model.latent.kv_rank > 0) {
+    return refuse("an ExampleConnector and latent attention, which " + model.architecture + " has");
   }
   setup->engine.scheduler.kv_load_failure_policy = setup->kv_transfer.load_failure_policy;
   setup->runner.shares_kv_cache = setup->ranks.num_ranks() > 1;
@@ -286,20 +283,22 @@ Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, Engin
 
 namespace {
 
-// Several groups of layers would be those of the model.
+// Groups of layers would be those of the model.
 std::string WhyOneGroup(const EngineConfig& config, const ModelConfig& model,
                         const LayerGroups& groups, const EngineSetup& setup) {
-  if (config.disable_hybrid_kv_cache_manager) return "--disable-hybrid-kv-cache-manager";
   const auto not_built = [](const std::string& what) {
     return "groups of layers are not built for " + what;
   };
+  if (setup.kv_transfer.connector != KvTransferConfig::Connector::kNone) {
+    return not_built("KV connectors");
+  }
+  if (groups.num_full == 0) return {};
+  if (config.disable_hybrid_kv_cache_manager) return "--disable-hybrid-kv-cache-manager";
+  if (groups.count() > kMostGroups) return "there would be too many groups";
   if (model.is_uneven()) return not_built("layers whose heads differ");
   // A captured step copies tables of all groups, as wide as for the longest request: much in short
   // blocks. Blocks of states are long.
   if (setup.device == "cuda" && !groups.has_states) return not_built("windows with --device cuda");
-  if (setup.kv_transfer.connector != KvTransferConfig::Connector::kNone) {
-    return not_built("KV connectors");
-  }
   return {};
 }
 
@@ -313,9 +312,8 @@ void SetLayerGroups(const EngineConfig& config, const ModelConfig& model, Engine
   }
   if (setup->runner.speculation.has_model()) {
     setup->why_one_group = "a drafter with a model may see more, and take in tokens later";
-  } else if (groups.num_full > 0) {
+  } else {
     setup->why_one_group = WhyOneGroup(config, model, groups, *setup);
-    if (groups.count() > kMostGroups) setup->why_one_group = "there would be too many groups";
   }
   if (setup->why_one_group.empty()) limits.groups = groups;
 }

@@ -18,24 +18,27 @@ StatusOr<BlockParts> BlockParts::Of(const KvCaches& caches) {
   return all;
 }
 
-// K of a layer is followed by its V of equal size.
+// Layers lie one after another, of each its keys in all blocks and then as many values.
 Status BlockParts::Add(const KvCache& cache) {
-  int64_t block_bytes = 0;
-  for (int layer = 0; layer < cache.spec().num_layers; ++layer) {
-    const LayerKv kv = cache.layer(layer);
-    if (kv.k == nullptr) continue;
-    auto* k = static_cast<std::byte*>(kv.k);
-    auto* v = static_cast<std::byte*>(kv.v);
-    if (k != MemoryOf(cache) + block_bytes * num_blocks_) break;  // those of another layer
-    const int64_t bytes = (v - k) / num_blocks_;
-    parts_.push_back({k, bytes});
-    parts_.push_back({v, bytes});
-    block_bytes += 2 * bytes;
+  const KvCacheSpec& spec = cache.spec();
+  if (spec.num_with_state(spec.num_layers) > 0) {
+    return UnimplementedError("KV blocks with states cannot be passed on");
   }
-  block_bytes_ += block_bytes;
-  if (block_bytes > 0 && block_bytes * num_blocks_ == cache.num_bytes()) return OkStatus();
-  return UnimplementedError(
-      "KV blocks that have more than keys and values of their layers cannot be passed on");
+  std::byte* end = MemoryOf(cache) + cache.num_bytes();
+  const auto first = parts_.size();
+  const auto add = [&](void* begin) {
+    const int64_t bytes = (end - static_cast<std::byte*>(begin)) / num_blocks_;
+    parts_.push_back({static_cast<std::byte*>(begin), bytes});
+    block_bytes_ += bytes;
+    end = static_cast<std::byte*>(begin);
+  };
+  for (int layer = spec.num_layers - 1; layer >= 0; --layer) {
+    if (!spec.memory_of(layer).has_kv) continue;  // it reads another one's
+    if (!spec.is_latent) add(cache.layer(layer).v);
+    add(cache.layer(layer).k);
+  }
+  std::reverse(parts_.begin() + static_cast<std::ptrdiff_t>(first), parts_.end());
+  return OkStatus();
 }
 
 void BlockParts::CopyFrom(const std::byte* memory, int64_t num_blocks, int64_t from,

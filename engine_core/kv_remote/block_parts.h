@@ -1,9 +1,9 @@
 #pragma once
 
 // Where the bytes of a KV block lie in host memory: in each rank's cache K and V of each layer, one
-// part each. The bytes of a block are its parts, one after another.
+// part each, or a layer's latents. The bytes of a block are its parts, one after another.
 // Thread: any; a value with views of the cache, which must outlive it. Failure: UNIMPLEMENTED for a
-// cache whose blocks have more than that.
+// cache whose blocks have states.
 // REQUIRES: nobody writes to a block that is read, and nobody reads one that is written.
 
 #include <sys/uio.h>

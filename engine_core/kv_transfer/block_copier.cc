@@ -8,21 +8,6 @@
 #include "kernels/host_memory.h"
 
 namespace tandem {
-namespace {
-
-// Whether some layer reads another one's keys and values.
-bool HasSharedLayers(const KvCaches& caches) {
-  for (const KvCachePart& part : caches) {
-    const KvCacheSpec& spec = part.cache->spec();
-    for (int layer = 0; layer < spec.num_layers; ++layer) {
-      if (spec.memory_of(layer).kv_of >= 0) return true;
-    }
-  }
-  return false;
-}
-
-}  // namespace
-
 int64_t BlockCopier::BytesPerBlock(const KvCaches& caches) {
   int64_t sum = 0;
   for (const KvCachePart& part : caches) {
@@ -34,14 +19,11 @@ int64_t BlockCopier::BytesPerBlock(const KvCaches& caches) {
 StatusOr<std::unique_ptr<BlockCopier>> BlockCopier::Create(const KvCaches& caches,
                                                            int32_t num_host_blocks) {
   const int64_t bytes_per_block = BytesPerBlock(caches);
-  const StatusOr<BlockParts> parts = BlockParts::Of(caches);
-  if (!parts.ok() || HasSharedLayers(caches)) {
-    return UnimplementedError(
-        "KV blocks that have more than keys and values of their layers cannot be copied");
-  }
+  ASSIGN_OR_RETURN(BlockParts parts, BlockParts::Of(caches));
   const int64_t units = bytes_per_block / SizeOf(DType::kI32) * (int64_t{num_host_blocks} - 1);
   ASSIGN_OR_RETURN(OwnedTensor memory, AllocateHost(DType::kI32, {&units, 1}));
-  return std::unique_ptr<BlockCopier>(new BlockCopier(*parts, bytes_per_block, std::move(memory)));
+  return std::unique_ptr<BlockCopier>(
+      new BlockCopier(std::move(parts), bytes_per_block, std::move(memory)));
 }
 
 BlockCopier::BlockCopier(BlockParts parts, int64_t bytes_per_block, OwnedTensor memory)

@@ -5,7 +5,7 @@
 // rank by rank.
 // Threads: the engine loop calls; one copies. Ownership: the second place is the copier's; the
 // cache must outlive it. Failure, before the first copy: memory; UNIMPLEMENTED for a cache whose
-// blocks are something else than K and V of their layers.
+// blocks have states.
 // Jobs that have not begun when this goes are dropped.
 // REQUIRES: nothing writes to the blocks of a job, and nothing reads those that it fills, from Push
 // until it is done. The cache is in host memory.

@@ -68,6 +68,19 @@ class Offloading(unittest.TestCase):
                 sizes.append(server.total("vllm:kv_offload_load_bytes_total"))
         self.assertEqual(sizes, sizes[:1] * 3)
 
+    # With random weights.
+    def test_latents_windows_and_shared_layers(self):
+        for name, flags in (("deepseek_v2", ()), ("deepseek_v2", ("-tp", 2, "-pp", 2)), ("mistral_swa", ())):
+            config = json.loads((pair.ROOT / "tests/golden/models" / name / "config.json").read_text())
+            del config["vocab_size"]
+            dummy = (*SIZES, "--threads", 1, "--load-format", "dummy", "--hf-overrides", json.dumps(config))
+            with self.subTest(name, flags=flags):
+                with Pair(*dummy) as server:
+                    computed = rounds(server)
+                with Pair(*dummy, *flags, "--kv-transfer-config", OFFLOADING) as server:
+                    self.assertEqual(rounds(server), computed)
+                    self.assertEqual(server.total("vllm:external_prefix_cache_hits_total"), 3 * 128)
+
     def test_an_engine_that_starts_again_finds_its_blocks_in_files(self):
         with tempfile.TemporaryDirectory(prefix="tandem-kv-") as folder:
             tier = {"type": "fs", "root_dir": folder, "evictor_args": {"max_storage_size_gb": 0.1}}

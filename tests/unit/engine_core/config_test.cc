@@ -808,7 +808,14 @@ TEST_CASE("engine config: a KV connector is refused by name beside what it canno
   ModelConfig latent = SmallModel();
   latent.architecture = "DeepseekV3ForCausalLM";
   latent.latent.kv_rank = 64;
-  CHECK_THAT(error({}, latent), Contains("latent attention, which DeepseekV3ForCausalLM has"));
+  CHECK(error({}, latent) == "accepted");
+  const auto folder =
+      MakeSetup(ParseOk({"model", "--device", "cpu", "--kv-transfer-config",
+                         R"({"kv_connector": "ExampleConnector", "kv_role": "kv_both",
+                   "kv_connector_extra_config": {"shared_storage_path": "/tmp"}})"}),
+                latent);
+  CHECK_THAT(folder.status().message(),
+             Contains("latent attention, which DeepseekV3ForCausalLM has"));
   ModelConfig recurrent = SmallModel();
   recurrent.architecture = "Mamba2ForCausalLM";
   recurrent.num_layers = 1;

@@ -205,15 +205,39 @@ TEST_CASE("offloading: a reset forgets host memory as well") {
   CHECK(bench.Ask(30, 0) == 0);
 }
 
-TEST_CASE("offloading: blocks with more than keys and values are refused") {
-  const int64_t units = 1 << 12;
+TEST_CASE("offloading: a block has latents, and no keys of layers that read another one's") {
   KvCacheSpec spec = {
-      .num_layers = 1, .num_kv_heads = 1, .head_dim = 2, .block_size = 4, .num_blocks = 4};
+      .num_layers = 3, .num_kv_heads = 1, .head_dim = 2, .block_size = 4, .num_blocks = 4};
+  int64_t num_parts = 3;
   SECTION("one latent vector is key and value") { spec.is_latent = true; }
-  SECTION("a layer has a state") {
-    spec.layers = {{.has_kv = true, .has_state = true}};
-    spec.state_size = 8;
+  SECTION("a layer reads the keys of another one") {
+    spec.layers = {{}, {.has_kv = false, .kv_of = 0}, {}};
+    num_parts = 4;
   }
+  const int64_t units = num_parts * 32;
+  auto memory = AllocateHost(DType::kI32, {&units, 1});
+  const KvCache cache(spec, *std::move(memory), KeyBytesOfBlock);
+  const BlockParts parts = BlockParts::Of({{.cache = &cache}}).value();
+  CHECK(static_cast<int64_t>(parts.num_parts()) == num_parts);
+  CHECK(parts.block_bytes() == 32 * num_parts);
+  for (int64_t i = 0; i < cache.num_bytes(); ++i) MemoryOf(cache)[i] = std::byte(i);
+  std::vector<std::byte> bytes(static_cast<size_t>(parts.block_bytes()));
+  parts.Read(BlockId{2}, bytes);
+  for (int64_t part = 0; part < num_parts; ++part) {
+    CHECK(bytes[static_cast<size_t>(32 * part)] == std::byte(128 * part + 64));
+  }
+  CHECK(OffloadingConnector::Create({.host_bytes = 1 << 20}, {{.cache = &cache}}).ok());
+}
+
+TEST_CASE("offloading: blocks with states are refused") {
+  const int64_t units = 1 << 12;
+  const KvCacheSpec spec = {.num_layers = 1,
+                            .num_kv_heads = 1,
+                            .head_dim = 2,
+                            .block_size = 4,
+                            .num_blocks = 4,
+                            .layers = {{.has_kv = true, .has_state = true}},
+                            .state_size = 8};
   auto memory = AllocateHost(DType::kI32, {&units, 1});
   REQUIRE(memory.ok());
   const KvCache cache(spec, *std::move(memory), KeyBytesOfBlock);
