@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -43,8 +44,9 @@ StatusOr<RgbImage> Decode(std::string_view bytes, const DecodeLimits& limits) {
   if (bytes == "fail a check") CHECK(false);
   while (bytes == "spin" || bytes == "compute") count = count + 1;
   while (bytes == "sleep") pause();
-  std::vector<std::vector<char>> memory;
-  while (bytes == "allocate") memory.emplace_back(1 << 20);
+  // Not written to: faults of so many pages can take more CPU time than is allowed.
+  std::vector<std::unique_ptr<char[]>> memory;
+  while (bytes == "allocate") memory.push_back(std::make_unique_for_overwrite<char[]>(1 << 20));
   if (bytes == "be killed") kill(getpid(), SIGKILL);
   // The program above goes; this process and its image stay.
   if (bytes == "kill the program") kill(getppid(), SIGKILL);
