@@ -37,13 +37,24 @@ def git(*words):
 # ---- What is checked, in which order ----
 
 
+def sources_apart(entry):
+    """An entry for each source that this one's file includes, where it unites several (preset ci); else the entry."""
+    united = os.path.join(entry["directory"], entry["file"])
+    if "/Unity/unity_" not in united:
+        return [entry]
+    sources = re.findall(r'^#include "(.*\.cc)"$', pathlib.Path(united).read_text(), re.MULTILINE)
+    return [{**entry, "file": source, "command": entry["command"].replace(f" -c {entry['file']}", f" -c {source}")}
+            for source in sources]
+
+
 def compile_commands(build):
     """{source, from the root: entry}: the sources that this build compiles; the CUDA backend is not everywhere."""
     commands = {}
-    for entry in json.loads((build / "compile_commands.json").read_text()):
-        path = os.path.relpath(os.path.join(entry["directory"], entry["file"]), ROOT)
-        if CHECKED.match(path):
-            commands[path] = entry
+    for united in json.loads((build / "compile_commands.json").read_text()):
+        for entry in sources_apart(united):
+            path = os.path.relpath(os.path.join(entry["directory"], entry["file"]), ROOT)
+            if CHECKED.match(path):
+                commands[path] = entry
     return commands
 
 

@@ -108,6 +108,19 @@ class Tree(unittest.TestCase):
         for entry in json.loads((self.build / "clang_tidy/compile_commands.json").read_text()):
             self.assertTrue(entry["command"].startswith(f"g++ -include y.h -I{self.root}"), entry)
 
+    def test_sources_that_are_compiled_together_are_examined_apart(self):
+        united = self.build / "common/CMakeFiles/x.dir/Unity/unity_0_cxx.cxx"
+        united.parent.mkdir(parents=True)
+        united.write_text("".join(f'#include "{self.root}/{source}"\n' for source in ("common/a.cc", "common/c.cc")))
+        (self.build / "compile_commands.json").write_text(json.dumps([
+            {"directory": str(self.build), "file": str(united), "command": f"g++ -I{self.root} -o common/b.cc.o -c {united}"}]))
+        examined, output = self.run_script("--all")
+        self.assertEqual(sorted(examined), ["common/a.cc", "common/c.cc"])
+        self.assertIn("2 sources, 0 known to be clean", output)
+        entries = json.loads((self.build / "clang_tidy/compile_commands.json").read_text())
+        self.assertEqual([entry["command"].split(" -c ")[1] for entry in entries], [entry["file"] for entry in entries])
+        self.assertEqual(self.run_script("--all")[0], [])
+
     def test_findings_are_printed_fail_and_come_again(self):
         self.write("common/b.cc", "int BAD() { return 2; }\n")
         self.compile()

@@ -6,6 +6,8 @@
 #include "tests/support/connector_bench.h"
 #include "tests/support/files/temp_folder.h"
 
+#include <catch2/catch.hpp>
+
 namespace tandem {
 namespace {
 

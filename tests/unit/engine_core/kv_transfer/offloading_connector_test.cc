@@ -6,6 +6,8 @@
 #include "proto_msgpack/offload_series.h"
 #include "tests/support/connector_bench.h"
 
+#include <catch2/catch.hpp>
+
 namespace tandem {
 namespace {
 

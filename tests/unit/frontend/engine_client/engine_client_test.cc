@@ -4,6 +4,8 @@
 
 #include "client_setup.h"
 
+#include <catch2/catch.hpp>
+
 namespace tandem {
 namespace {
 

@@ -6,6 +6,8 @@
 
 #include "client_setup.h"
 
+#include <catch2/catch.hpp>
+
 namespace tandem {
 namespace {
 
