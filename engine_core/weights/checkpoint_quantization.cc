@@ -51,6 +51,8 @@ Status ParseGptq(const Json& config, CheckpointQuantization* result) {
   if (is_marlin) return Unsupported("is_marlin_format", "checkpoint_format gptq, gptq_v2");
   result->zeros_are_less_one = format != "gptq_v2";
   RETURN_IF_ERROR(ReadBool(config, "desc_act", &result->has_activation_order));
+  const Json* const group = Find(config, "group_size");
+  if (group != nullptr && group->is_number_integer()) result->group_size = group->get<int64_t>();
   ReadLayerBits(config, "bits", "group_size", result);
   return OkStatus();
 }

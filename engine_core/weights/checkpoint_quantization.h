@@ -33,6 +33,8 @@ struct CheckpointQuantization {
   bool zeros_are_less_one = true;
   // GPTQ (desc_act): groups are not of neighbouring inputs, so each matrix has to list them.
   bool has_activation_order = false;
+  // GPTQ: inputs of a group; below 1: not given, or all.
+  int64_t group_size = 0;
   // compressed-tensors: no group of the config is symmetric, so integers have zeros.
   bool has_zeros = false;
   // FP8 in blocks: rows and columns that share a scale.

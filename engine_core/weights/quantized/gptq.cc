@@ -20,9 +20,19 @@ std::vector<int64_t> WordsShape(MatrixShape matrix, int bits) {
   return {NumWords(matrix.columns, bits), matrix.rows};
 }
 
+// The size of groups of neighbours, of which the last one may have fewer: the config's, unless a
+// rule of its `dynamic` has another one for this module. nullopt: none gives as many groups.
+std::optional<int64_t> SizeByConfig(int64_t num_inputs, int64_t num_groups, int64_t size) {
+  // No sum with the config's size, which may be any number.
+  if (size > 0 && num_groups == num_inputs / size + (num_inputs % size != 0 ? 1 : 0)) return size;
+  if (num_inputs % num_groups != 0) return std::nullopt;
+  return num_inputs / num_groups;
+}
+
 // The group of each input.
 StatusOr<std::vector<int32_t>> GroupsOf(const ModuleTensors& tensors, int64_t num_inputs,
-                                        int64_t num_groups, bool has_activation_order) {
+                                        int64_t num_groups,
+                                        const CheckpointQuantization& quantization) {
   std::vector<int32_t> groups(static_cast<size_t>(num_inputs));
   if (tensors.Has(kGroups)) {
     ASSIGN_OR_RETURN(const std::vector<uint32_t> stored, tensors.Words(kGroups, {num_inputs}));
@@ -36,16 +46,16 @@ StatusOr<std::vector<int32_t>> GroupsOf(const ModuleTensors& tensors, int64_t nu
     }
     return groups;
   }
-  if (has_activation_order && num_groups > 1) {
+  if (quantization.has_activation_order && num_groups > 1) {
     return tensors.Error(kGroups, "is missing: with desc_act it lists the group of each input");
   }
-  if (num_inputs % num_groups != 0) {
+  const std::optional<int64_t> size = SizeByConfig(num_inputs, num_groups, quantization.group_size);
+  if (!size) {
     return tensors.Error(kScales, "has " + std::to_string(num_groups) + " groups for " +
                                       std::to_string(num_inputs) + " inputs, and no g_idx");
   }
-  const int64_t size = num_inputs / num_groups;
   for (int64_t k = 0; k < num_inputs; ++k) {
-    groups[static_cast<size_t>(k)] = static_cast<int32_t>(k / size);
+    groups[static_cast<size_t>(k)] = static_cast<int32_t>(k / *size);
   }
   return groups;
 }
@@ -103,7 +113,7 @@ StatusOr<DecodedMatrix> DecodeGptq(const ModuleTensors& tensors, MatrixShape sha
   ASSIGN_OR_RETURN(const GroupTable table,
                    ReadGroups(tensors, num_groups, rows, bits, quantization.zeros_are_less_one));
   ASSIGN_OR_RETURN(const std::vector<int32_t> groups,
-                   GroupsOf(tensors, columns, num_groups, quantization.has_activation_order));
+                   GroupsOf(tensors, columns, num_groups, quantization));
   const std::optional<int64_t> group_size = SizeOfGroups(groups, num_groups);
 
   const auto code_at = [&](int64_t n, int64_t k) {

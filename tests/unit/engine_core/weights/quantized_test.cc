@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -341,6 +343,29 @@ TEST_CASE("8 bits: integers less their zeros") {
                            {"config_groups", {{"g", {{"weights", {{"symmetric", false}}}}}}}};
   CHECK_THAT(DecodeRefusal(asymmetric, {2, 2}, {weight, scales}),
              Contains("m.weight_zero_point is missing"));
+}
+
+TEST_CASE("GPTQ: without g_idx the config says the groups' size, and the last one may be smaller") {
+  // Zeros are stored less one, so each weight is the scale of its group below 0.
+  const std::vector<TensorBytes> tensors = {
+      {"m.qweight", "I32", {12, 8}, Zeros(384)},
+      {"m.qzeros", "I32", {2, 1}, Zeros(8)},
+      {"m.scales",
+       "F32",
+       {2, 8},
+       BytesOf<float>({1, 1, 1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2})}};
+  const auto columns_of_first_group = [&](const Json& group_size) {
+    const Json config = {{"quant_method", "gptq"}, {"bits", 4}, {"group_size", group_size}};
+    const std::vector<float> weights = Decoded(config, {8, 96}, tensors);
+    CHECK(weights.back() == -2);
+    return std::count(weights.begin(), weights.begin() + 96, -1.0F);
+  };
+  CHECK(columns_of_first_group(64) == 64);
+  CHECK(columns_of_first_group(48) == 48);
+  // Of another module, where `dynamic` says more.
+  for (const Json& other : {Json(-1), Json(32), Json(INT64_MAX), Json("a")}) {
+    CHECK(columns_of_first_group(other) == 48);
+  }
 }
 
 TEST_CASE("quantized matrices: what does not fit is refused by name") {
