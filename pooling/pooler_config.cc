@@ -124,7 +124,20 @@ bool IsInside(const std::string& path) {
   return path.find("..") == std::string::npos && !path.starts_with("/");
 }
 
-Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* config) {
+// What sentence-transformers' MultiVectorEncoder leaves out of the vectors of a text.
+Status ReadMask(const std::string& file, PoolerConfig* config) {
+  ASSIGN_OR_RETURN(const Json json, ReadModelJson(file));
+  for (const char* key : {"skiplist_words", "keep_only_token_ids"}) {
+    const auto found = json.is_object() ? json.find(key) : json.end();
+    if (found == json.end() || found->empty()) continue;
+    config->ignored.push_back(file + ": " + key + " has no effect: each token has its vector");
+  }
+  return OkStatus();
+}
+
+// own: config_sentence_transformers.json.
+Status ReadModules(const std::string& model, const Json& modules, const Json& own,
+                   PoolerConfig* config) {
   const std::string file = model + "/modules.json";
   if (!modules.is_array()) return InvalidArgumentError(file + " must be a list");
   config->normalize = false;
@@ -149,13 +162,16 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
       config->dense.push_back(std::move(dense));
     } else if (type.ends_with(".Normalize")) {
       config->normalize = true;
+    } else if (type.ends_with(".MultiVectorMask")) {
+      RETURN_IF_ERROR(ReadMask(model + "/" + path + "/config.json", config));
     } else {
-      return Wrong(file, "type", "Transformer, Pooling, Dense or Normalize");
+      return Wrong(file, "type", "Transformer, Pooling, Dense, Normalize or MultiVectorMask");
     }
   }
-  if (!pools) {  // pylate's, for late interaction
-    config->task = PoolingTask::kTokenEmbed;
-    config->normalize = true;
+  if (!pools) {
+    config->task = PoolingTask::kTokenEmbed;  // for late interaction
+    // pylate's have no module for it.
+    if (Text(own, "model_type") != "MultiVectorEncoder") config->normalize = true;
   }
   const std::string transformer = model + "/sentence_bert_config.json";
   ASSIGN_OR_RETURN(const Json json, ReadModelJson(transformer));
@@ -165,9 +181,8 @@ Status ReadModules(const std::string& model, const Json& modules, PoolerConfig* 
   return OkStatus();
 }
 
-Status ReadPrompts(const std::string& model, PoolerConfig* config) {
-  ASSIGN_OR_RETURN(const Json json, ReadModelJson(model + "/config_sentence_transformers.json"));
-  if (!json.is_object()) return OkStatus();
+// json: config_sentence_transformers.json.
+void ReadPrompts(const Json& json, PoolerConfig* config) {
   if (const std::string name = Text(json, "default_prompt_name"); !name.empty()) {
     config->ignored.push_back("config_sentence_transformers.json: default_prompt_name " + name +
                               " has no effect, as in vLLM: requests name it by input_type of "
@@ -181,11 +196,10 @@ Status ReadPrompts(const std::string& model, PoolerConfig* config) {
                               " has no effect, as in vLLM: texts become tokens as they are");
   }
   const auto prompts = json.find("prompts");
-  if (prompts == json.end() || !prompts->is_object()) return OkStatus();
+  if (prompts == json.end() || !prompts->is_object()) return;
   for (const auto& [name, prompt] : prompts->items()) {
     if (prompt.is_string()) config->prompts[name] = prompt.get<std::string>();
   }
-  return OkStatus();
 }
 
 // ---- config.json ----
@@ -260,7 +274,18 @@ Status ReadLabels(const Json& json, PoolerConfig* config) {
   return OkStatus();
 }
 
-Status ReadActivation(const Json& json, PoolerConfig* config) {
+// Where versions of sentence-transformers keep a cross encoder's activation, the newest first.
+// own: config_sentence_transformers.json.
+std::string ActivationName(const Json& json, const Json& own) {
+  if (std::string name = Text(own, "activation_fn"); !name.empty()) return name;
+  const auto nested = json.find("sentence_transformers");
+  if (nested != json.end() && nested->is_object()) {
+    if (std::string name = Text(*nested, "activation_fn"); !name.empty()) return name;
+  }
+  return Text(json, "sbert_ce_default_activation_function");
+}
+
+Status ReadActivation(const Json& json, const Json& own, PoolerConfig* config) {
   const std::string problem = Text(json, "problem_type");
   config->activation =
       config->labels.size() < 2 ? ScoreActivation::kSigmoid : ScoreActivation::kSoftmax;
@@ -268,9 +293,7 @@ Status ReadActivation(const Json& json, PoolerConfig* config) {
   if (problem == "single_label_classification") config->activation = ScoreActivation::kSoftmax;
   if (problem == "multi_label_classification") config->activation = ScoreActivation::kSigmoid;
   if (!problem.empty()) return OkStatus();
-  std::string name = Text(json, "sbert_ce_default_activation_function");
-  const auto own = json.find("sentence_transformers");
-  if (own != json.end() && own->is_object()) name = Text(*own, "activation_fn");
+  const std::string name = ActivationName(json, own);
   if (name.empty()) return OkStatus();
   if (name.ends_with(".Identity")) {
     config->activation = ScoreActivation::kNone;
@@ -279,13 +302,13 @@ Status ReadActivation(const Json& json, PoolerConfig* config) {
   } else if (name.ends_with(".Softmax")) {
     config->activation = ScoreActivation::kSoftmax;
   } else {
-    return InvalidArgumentError("config.json: the activation " + name +
+    return InvalidArgumentError("the classifier's activation " + name +
                                 " must be torch.nn's Identity, Sigmoid or Softmax");
   }
   return OkStatus();
 }
 
-Status ReadClassifier(const Json& json, PoolerConfig* config) {
+Status ReadClassifier(const Json& json, const Json& own, PoolerConfig* config) {
   config->task = PoolingTask::kClassify;
   config->normalize = false;
   const auto tokens = json.find("classifier_from_token");
@@ -306,7 +329,7 @@ Status ReadClassifier(const Json& json, PoolerConfig* config) {
     return OkStatus();
   }
   RETURN_IF_ERROR(ReadLabels(json, config));
-  return ReadActivation(json, config);
+  return ReadActivation(json, own, config);
 }
 
 Status ReadMatryoshka(const Json& json, PoolerConfig* config) {
@@ -443,11 +466,16 @@ StatusOr<std::optional<PoolerConfig>> ReadPoolerConfig(const std::string& model,
   config.scores_pairs = IsEncoder(architecture);
   config.type = IsEncoder(architecture) ? PoolingType::kCls : PoolingType::kLast;
   ASSIGN_OR_RETURN(config.embedding_size, Size("config.json", json, "hidden_size"));
-  if (has_modules) RETURN_IF_ERROR(ReadModules(model, modules, &config));
-  if (has_folder) RETURN_IF_ERROR(ReadPrompts(model, &config));
+  Json own;
+  if (has_folder) {
+    ASSIGN_OR_RETURN(own, ReadModelJson(model + "/config_sentence_transformers.json"));
+  }
+  if (!own.is_object()) own = Json::object();
+  if (has_modules) RETURN_IF_ERROR(ReadModules(model, modules, own, &config));
+  ReadPrompts(own, &config);
   if (!config.dense.empty()) config.embedding_size = config.dense.back().out_features;
   if (kind == Kind::kClassify) {
-    RETURN_IF_ERROR(ReadClassifier(json, &config));
+    RETURN_IF_ERROR(ReadClassifier(json, own, &config));
     if (IsOfTokens(architecture)) config.task = PoolingTask::kTokenClassify;
     if (architecture.starts_with("ModernBert")) {
       RETURN_IF_ERROR(ReadClassifierPooling(json, &config));

@@ -207,6 +207,28 @@ TEST_CASE("modules without a pooling make a vector for each token, as pylate's d
              Catch::Matchers::Contains("use_residual must be false"));
 }
 
+TEST_CASE("a MultiVectorEncoder has vectors of length 1 where it has a module for that") {
+  const auto read = [](const std::string& more) {
+    const Folder folder(
+        {{"config.json", Architecture("BertModel")},
+         {"modules.json", R"([{"path": "", "type": "sentence_transformers.Transformer"},
+                              {"path": "1_Mask", "type": "x.multi_vector_mask.MultiVectorMask"})" +
+                              more + "]"},
+         {"1_Mask/config.json", R"({"skiplist_words": ["!"], "skiplist_tasks": ["document"],
+                                    "keep_only_token_ids": null})"},
+         {"config_sentence_transformers.json", R"({"model_type": "MultiVectorEncoder"})"}});
+    return folder.Read().value();
+  };
+  const auto config = read("");
+  REQUIRE(config);
+  CHECK(config->task == PoolingTask::kTokenEmbed);
+  CHECK_FALSE(config->normalize);
+  REQUIRE(config->ignored.size() == 1);
+  CHECK_THAT(config->ignored[0],
+             Catch::Matchers::Contains("1_Mask/config.json: skiplist_words has no effect"));
+  CHECK(read(R"(, {"path": "2_Normalize", "type": "x.normalize.Normalize"})")->normalize);
+}
+
 TEST_CASE("ColBERT's classes make a vector for each token, by a matrix of the checkpoint") {
   const auto read = [](const std::string& name, const std::string& more) {
     return Folder({{"config.json",
@@ -282,9 +304,10 @@ TEST_CASE("a model that is one file has no files beside it") {
 }
 
 TEST_CASE("activations of classifiers") {
-  const auto activation = [](const std::string& more) {
+  const auto activation = [](const std::string& more, const std::string& own = "{}") {
     const Folder folder({{"config.json", R"({"architectures": ["BertForSequenceClassification"],
-        "hidden_size": 4, )" + more + "}"}});
+        "hidden_size": 4, )" + more + "}"},
+                         {"config_sentence_transformers.json", own}});
     return folder.Read().value()->activation;
   };
   CHECK(activation(R"("id2label": {"0": "a"})") == ScoreActivation::kSigmoid);
@@ -296,6 +319,18 @@ TEST_CASE("activations of classifiers") {
   CHECK(activation(
             R"("sentence_transformers": {"activation_fn": "torch.nn.modules.linear.Identity"})") ==
         ScoreActivation::kNone);
+  // The newest file counts, then the newest key.
+  const std::string by_old_key =
+      R"("sbert_ce_default_activation_function": "torch.nn.modules.linear.Identity")";
+  const std::string sigmoid =
+      R"({"activation_fn": "torch.nn.modules.activation.Sigmoid", "model_type": "CrossEncoder"})";
+  CHECK(activation(by_old_key + R"(, "sentence_transformers": {"version": "4.1.0"})") ==
+        ScoreActivation::kNone);
+  CHECK(activation(by_old_key + R"(, "sentence_transformers": )" + sigmoid) ==
+        ScoreActivation::kSigmoid);
+  CHECK(activation(by_old_key, sigmoid) == ScoreActivation::kSigmoid);
+  CHECK(activation(by_old_key, R"({"activation_fn": null})") == ScoreActivation::kNone);
+  CHECK(activation(R"("problem_type": "regression")", sigmoid) == ScoreActivation::kNone);
 }
 
 }  // namespace
