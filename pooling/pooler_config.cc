@@ -99,6 +99,16 @@ StatusOr<PoolingType> ReadPoolingType(const std::string& file, const Json& json)
   return *type;
 }
 
+// The classes of torch.nn.
+struct CurveName {
+  std::string_view name;
+  DenseCurve curve;
+};
+constexpr CurveName kCurveNames[] = {
+    {".Identity", DenseCurve::kNone}, {".Tanh", DenseCurve::kTanh},
+    {".ReLU", DenseCurve::kRelu},     {".GELU", DenseCurve::kGelu},
+    {".SiLU", DenseCurve::kSilu},     {".Sigmoid", DenseCurve::kSigmoid}};
+
 StatusOr<PooledDense> ReadDense(const std::string& model, const std::string& folder) {
   const std::string file = model + "/" + folder + "/config.json";
   ASSIGN_OR_RETURN(const Json json, ReadModelJson(file));
@@ -110,12 +120,16 @@ StatusOr<PooledDense> ReadDense(const std::string& model, const std::string& fol
   if (dense.in_features == 0) return Wrong(file, "in_features", "given");
   if (dense.out_features == 0) return Wrong(file, "out_features", "given");
   dense.has_bias = !json.contains("bias") || IsTrue(json, "bias");
-  if (IsTrue(json, "use_residual")) return Wrong(file, "use_residual", "false");
-  const std::string activation = Text(json, "activation_function");
-  dense.has_tanh = activation.empty() || activation.ends_with(".Tanh");
-  if (!dense.has_tanh && !activation.ends_with(".Identity")) {
-    return Wrong(file, "activation_function", "torch.nn's Identity or Tanh");
+  dense.has_residual = IsTrue(json, "use_residual");
+  std::string activation = Text(json, "activation_function");
+  if (activation.empty()) activation = ".Tanh";
+  const auto* const found = std::ranges::find_if(
+      kCurveNames, [&](const CurveName& row) { return activation.ends_with(row.name); });
+  if (found == std::end(kCurveNames)) {
+    return Wrong(file, "activation_function",
+                 "torch.nn's Identity, Tanh, ReLU, GELU, SiLU or Sigmoid");
   }
+  dense.curve = found->curve;
   return dense;
 }
 

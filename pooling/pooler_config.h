@@ -30,13 +30,18 @@ enum class PoolingType { kLast, kCls, kMean, kMax, kMeanSqrtLen, kWeightedMean }
 // From the scores of a head to what a client gets.
 enum class ScoreActivation { kNone, kSigmoid, kSoftmax };
 
+// What follows a matrix; kGelu: the exact one.
+enum class DenseCurve { kNone, kTanh, kRelu, kGelu, kSilu, kSigmoid };
+
 // A matrix after the pooling, stored in a folder of its own.
 struct PooledDense {
   std::string folder;  // below the model's
   int64_t in_features = 0;
   int64_t out_features = 0;
   bool has_bias = true;
-  bool has_tanh = false;  // after it; else nothing
+  DenseCurve curve = DenseCurve::kNone;
+  // Its input is added after that: as it is, or times a matrix "residual" where the sizes differ.
+  bool has_residual = false;
 };
 
 struct PoolerConfig {

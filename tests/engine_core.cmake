@@ -141,7 +141,7 @@ tandem_test(property_resume LABEL property
   SRCS property/resume_test.cc
   DEPS engine_core/executor engine_core/scheduler tests/support tests/support/engine)
 tandem_test(unit_executor LABEL unit
-  SRCS unit/engine_core/executor/adapter_places_test.cc
+  SRCS unit/engine_core/executor/adapter_places_test.cc unit/engine_core/executor/pooler_head_test.cc
        unit/engine_core/executor/resolve_sampling_test.cc
        unit/engine_core/executor/cgroup_memory_test.cc
        unit/engine_core/executor/graph_sizes_test.cc

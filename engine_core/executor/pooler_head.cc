@@ -54,6 +54,24 @@ void Activate(ScoreActivation activation, std::vector<float>* values) {
   for (float& value : *values) value = static_cast<float>(value / sum);
 }
 
+double CurveOf(DenseCurve curve, double x) {
+  switch (curve) {
+    case DenseCurve::kNone:
+      return x;
+    case DenseCurve::kTanh:
+      return std::tanh(x);
+    case DenseCurve::kRelu:
+      return x < 0 ? 0 : x;  // NaN stays NaN
+    case DenseCurve::kGelu:
+      return x * 0.5 * (1.0 + std::erf(x * std::numbers::sqrt2 / 2));
+    case DenseCurve::kSilu:
+      return x / (1.0 + std::exp(-x));
+    case DenseCurve::kSigmoid:
+      return 1.0 / (1.0 + std::exp(-x));
+  }
+  return x;
+}
+
 }  // namespace
 
 StatusOr<PoolerHead::Layer> PoolerHead::LoadLayer(Weights* weights, const std::string& name,
@@ -73,6 +91,19 @@ StatusOr<PoolerHead::Layer> PoolerHead::LoadLayer(Weights* weights, const std::s
   return layer;
 }
 
+StatusOr<PoolerHead::Layer> PoolerHead::LoadDense(const std::string& model,
+                                                  const PooledDense& dense) {
+  const int64_t rows = dense.out_features, columns = dense.in_features;
+  ASSIGN_OR_RETURN(const auto weights, OpenSafetensors(model + "/" + dense.folder));
+  ASSIGN_OR_RETURN(Layer layer, LoadLayer(weights.get(), "linear", rows, columns, dense.has_bias));
+  layer.curve = dense.curve;
+  layer.has_residual = dense.has_residual;
+  if (!dense.has_residual || rows == columns) return layer;
+  ASSIGN_OR_RETURN(Layer residual, LoadLayer(weights.get(), "residual", rows, columns, false));
+  layer.residual = std::move(residual.weight);
+  return layer;
+}
+
 StatusOr<PoolerHead> PoolerHead::Load(const std::string& model, const ModelConfig& model_config,
                                       const PoolerConfig& config, Weights* weights) {
   PoolerHead head;
@@ -85,10 +116,7 @@ StatusOr<PoolerHead> PoolerHead::Load(const std::string& model, const ModelConfi
                                   std::to_string(dense.in_features) + ", must be " +
                                   std::to_string(size));
     }
-    ASSIGN_OR_RETURN(const auto own, OpenSafetensors(model + "/" + dense.folder));
-    ASSIGN_OR_RETURN(Layer layer,
-                     LoadLayer(own.get(), "linear", dense.out_features, size, dense.has_bias));
-    if (dense.has_tanh) layer.curve = Curve::kTanh;
+    ASSIGN_OR_RETURN(Layer layer, LoadDense(model, dense));
     head.layers_.push_back(std::move(layer));
     size = dense.out_features;
   }
@@ -129,7 +157,7 @@ Status PoolerHead::LoadPredictionHead(const ModelConfig& model_config, Weights* 
   const int64_t hidden = model_config.hidden_size;
   ASSIGN_OR_RETURN(Layer layer, LoadLayer(weights, "head.dense", hidden, hidden,
                                           weights->Has("head.dense.bias")));
-  layer.curve = Curve::kErfGelu;
+  layer.curve = DenseCurve::kGelu;
   layer.norm_eps = static_cast<double>(model_config.rms_norm_eps);
   const auto read = [&](const std::string& name, std::vector<float>* values) -> Status {
     ASSIGN_OR_RETURN(const WeightTensor tensor, weights->Get(name, 0, hidden));
@@ -156,7 +184,7 @@ Status PoolerHead::LoadClassifier(const std::string& model, const ModelConfig& m
   const auto add = [&](const std::string& name, int64_t rows, bool has_tanh) -> Status {
     ASSIGN_OR_RETURN(Layer layer,
                      LoadLayer(weights, name, rows, hidden, weights->Has(name + ".bias")));
-    if (has_tanh) layer.curve = Curve::kTanh;
+    if (has_tanh) layer.curve = DenseCurve::kTanh;
     layers_.push_back(std::move(layer));
     return OkStatus();
   };
@@ -210,16 +238,20 @@ Status PoolerHead::LoadTokenClassifier(const std::string& model, const ModelConf
 }
 
 std::vector<float> PoolerHead::Layer::Apply(const std::vector<float>& x) const {
-  std::vector<float> out(static_cast<size_t>(rows));
-  for (size_t r = 0; r < out.size(); ++r) {
-    const float* row = weight.data() + r * static_cast<size_t>(columns);
-    double sum = bias.empty() ? 0.0 : static_cast<double>(bias[r]);
+  const auto product = [&](const std::vector<float>& matrix, size_t r, double sum) {
+    const float* row = matrix.data() + r * static_cast<size_t>(columns);
     for (size_t c = 0; c < x.size(); ++c) {
       sum += static_cast<double>(row[c]) * static_cast<double>(x[c]);
     }
-    if (curve == Curve::kTanh) sum = std::tanh(sum);
-    if (curve == Curve::kErfGelu) sum *= 0.5 * (1.0 + std::erf(sum * std::numbers::sqrt2 / 2));
-    out[r] = static_cast<float>(sum);
+    return sum;
+  };
+  std::vector<float> out(static_cast<size_t>(rows));
+  for (size_t r = 0; r < out.size(); ++r) {
+    const double sum = product(weight, r, bias.empty() ? 0.0 : static_cast<double>(bias[r]));
+    double value = CurveOf(curve, sum);
+    if (has_residual)
+      value += residual.empty() ? static_cast<double>(x[r]) : product(residual, r, 0);
+    out[r] = static_cast<float>(value);
   }
   if (!norm_weight.empty()) Norm(&out);
   return out;

@@ -29,12 +29,14 @@ class PoolerHead {
                            bool use_activation) const;
 
  private:
-  enum class Curve { kNone, kTanh, kErfGelu };
   struct Layer {
     int64_t rows = 0, columns = 0;
-    std::vector<float> weight;   // [rows, columns]
-    std::vector<float> bias;     // [rows] or empty
-    Curve curve = Curve::kNone;  // after it
+    std::vector<float> weight;             // [rows, columns]
+    std::vector<float> bias;               // [rows] or empty
+    DenseCurve curve = DenseCurve::kNone;  // after it
+    // The input is added after that, times this matrix [rows, columns] unless it is empty.
+    bool has_residual = false;
+    std::vector<float> residual;
     // A LayerNorm after that; empty: none.
     std::vector<float> norm_weight, norm_bias;  // [rows]
     double norm_eps = 0;
@@ -45,6 +47,8 @@ class PoolerHead {
 
   static StatusOr<Layer> LoadLayer(Weights* weights, const std::string& name, int64_t rows,
                                    int64_t columns, bool has_bias);
+  // sentence-transformers'.
+  static StatusOr<Layer> LoadDense(const std::string& model, const PooledDense& dense);
   // ColBERT's.
   Status LoadProjection(const ModelConfig& model_config, const PoolerConfig& config,
                         Weights* weights);

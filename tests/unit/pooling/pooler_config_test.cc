@@ -122,7 +122,7 @@ TEST_CASE("files of sentence-transformers") {
   CHECK(config->type == PoolingType::kMean);
   CHECK_FALSE(config->normalize);
   REQUIRE(config->dense.size() == 1);
-  CHECK(config->dense[0].has_tanh);
+  CHECK(config->dense[0].curve == DenseCurve::kTanh);
   CHECK(config->embedding_size == 8);
   CHECK(config->max_seq_length == 77);
   CHECK_FALSE(config->lowercases);
@@ -200,11 +200,32 @@ TEST_CASE("modules without a pooling make a vector for each token, as pylate's d
   CHECK(config->num_columns() == 16);
   REQUIRE(config->ignored.size() == 2);
   CHECK_THAT(config->ignored[0], Catch::Matchers::Contains("query_prefix has no effect"));
-  auto residual = files;
-  residual["1_Dense/config.json"] =
-      R"({"in_features": 64, "out_features": 16, "use_residual": true})";
-  CHECK_THAT(Folder(residual).Read().status().message(),
-             Catch::Matchers::Contains("use_residual must be false"));
+}
+
+TEST_CASE("dense layers: their activations, and whether the input is added") {
+  const auto read = [](const std::string& more) {
+    return Folder(
+               {{"config.json", Architecture("BertModel")},
+                {"modules.json", R"([{"path": "1_Dense", "type": "x.Dense"}])"},
+                {"1_Dense/config.json", R"({"in_features": 64, "out_features": 16)" + more + "}"}})
+        .Read();
+  };
+  for (const auto& [name, curve] : {std::pair{"linear.Identity", DenseCurve::kNone},
+                                    std::pair{"activation.Tanh", DenseCurve::kTanh},
+                                    std::pair{"activation.ReLU", DenseCurve::kRelu},
+                                    std::pair{"activation.GELU", DenseCurve::kGelu},
+                                    std::pair{"activation.SiLU", DenseCurve::kSilu},
+                                    std::pair{"activation.Sigmoid", DenseCurve::kSigmoid}}) {
+    CAPTURE(name);
+    const auto config =
+        read(R"(, "activation_function": "torch.nn.modules.)" + std::string(name) + "\"");
+    CHECK(config.value()->dense[0].curve == curve);
+    CHECK_FALSE(config.value()->dense[0].has_residual);
+  }
+  CHECK(read(R"(, "use_residual": true)").value()->dense[0].has_residual);
+  CHECK_THAT(
+      read(R"(, "activation_function": "torch.nn.modules.activation.ELU")").status().message(),
+      Catch::Matchers::Contains("1_Dense/config.json: activation_function must be"));
 }
 
 TEST_CASE("a MultiVectorEncoder has vectors of length 1 where it has a module for that") {
