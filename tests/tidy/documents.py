@@ -11,6 +11,10 @@ SOURCE_SUFFIXES = (".h", ".cc", ".cu", ".cuh", ".py", ".sh", ".md", ".cmake", ".
 PLACEHOLDER = re.compile(r"[<>…$]|\.\.\.")
 
 
+def is_pattern(path):
+    return any(letter in path for letter in "*?[")
+
+
 class Tree:
     """The tracked files, as paths from the root with forward slashes."""
 
@@ -19,17 +23,18 @@ class Tree:
         self.folders = {str(parent) for file in self.files for parent in pathlib.PurePosixPath(file).parents} - {"."}
         self.top_level = {path for path in self.files | self.folders if "/" not in path}
         self.names = {posixpath.basename(file) for file in self.files}
+        self.beginnings = {file[:match.start()] for file in self.files for match in re.finditer(r"\.", file)}
 
     def has(self, path):
         """A file, a folder, a pattern that matches one, or a file without its ending (a .h and .cc pair)."""
         path = posixpath.normpath(path)
-        if path in self.files or path in self.folders:
+        if path in self.files or path in self.folders or path in self.beginnings:
             return True
-        known = self.files | self.folders
-        return bool(fnmatch.filter(known, path)) or bool(fnmatch.filter(self.files, path + ".*"))
+        return is_pattern(path) and any(fnmatch.filter(paths, pattern) for paths, pattern in (
+            (self.files, path), (self.folders, path), (self.files, path + ".*")))
 
     def has_name(self, name):
-        return name in self.names or bool(fnmatch.filter(self.names, name))
+        return name in self.names or (is_pattern(name) and bool(fnmatch.filter(self.names, name)))
 
 
 def expand_braces(word):

@@ -39,7 +39,7 @@ RULES = [
      ["common/mailbox.h", "kernels/"]),
     ("clocks are read through common/clock", r'(steady_clock|system_clock|high_resolution_clock)::now|\bclock_gettime\(',
      ["common/clock.cc", "common/thread_clock.cc", "frontend/net/", "frontend/http/"]),
-    ("no project code throws", r'^\s*throw\b', []),
+    ("no project code throws", r'^[ \t]*throw\b', []),
     ("no sleeping", r'\b(sleep_for|sleep_until|usleep|nanosleep)\b', ["deploy/cli/"]),
     ("unfinished work is not left in the tree", r'\b(TODO|FIXME|XXX)\b', []),
 ]
@@ -68,15 +68,17 @@ def without_comment(line):
 
 
 def check_lines(problems):
+    threads = (f"threads are started only in {', '.join(THREAD_HOMES)}", r"\bstd::j?thread\b(?!::)", THREAD_HOMES)
+    rules = [(what, re.compile(pattern, re.M), homes) for what, pattern, homes in [*RULES, threads]]
     for path in code_files(CODE_FOLDERS):
-        name = str(path.relative_to(ROOT))
-        for number, line in enumerate(path.read_text().splitlines(), 1):
-            for what, pattern, homes in RULES:
-                text = line if "unfinished" in what else without_comment(line)
-                if re.search(pattern, text) and not allowed(name, homes):
-                    problems.append(f"{name}:{number}: {what}")
-            if re.search(r"\bstd::j?thread\b(?!::)", without_comment(line)) and not allowed(name, THREAD_HOMES):
-                problems.append(f"{name}:{number}: threads are started only in {', '.join(THREAD_HOMES)}")
+        name, text = str(path.relative_to(ROOT)), path.read_text()
+        code = re.sub("//.*", "", text)
+        for what, pattern, homes in rules:
+            source = text if "unfinished" in what else code
+            if allowed(name, homes):
+                continue
+            for number in sorted({source.count("\n", 0, match.start()) + 1 for match in pattern.finditer(source)}):
+                problems.append(f"{name}:{number}: {what}")
 
 
 def check_headers(problems):
