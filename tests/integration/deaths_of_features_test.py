@@ -97,15 +97,7 @@ class Deaths(unittest.TestCase):
                 if answer.status == 503 and self.came_without_an_engine(answer):
                     continue
                 self.assertEqual(answer.status, 200, answer.result)
-            # All at once, or the comparison takes as long as the load.
-            compared = [answer for answer in answers if answer.status == 200]
-            for begin in range(0, len(compared), NUM_REQUESTS):
-                some = compared[begin:begin + NUM_REQUESTS]
-                again = [Answer(server, answer.path, answer.body) for answer in some]
-                for answer, undisturbed in zip(some, again):
-                    expected = undisturbed.wait()
-                    self.assertIsNone(expected["error"])
-                    self.assertEqual(answer.result, expected, answer.body)
+            mixed_load.check_equal_to_undisturbed(self, server, [answer for answer in answers if answer.status == 200])
 
     @staticmethod
     def came_without_an_engine(answer):

@@ -19,7 +19,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from mixed_load import NUM_STREAMS, Answer, Load
+from mixed_load import Answer, Load, check_equal_to_undisturbed
 from pair import LIMIT, MODEL, Pair, bin_dir, child_processes, free_port, is_alive, programs_with_engine, wait_for
 from server import Server
 
@@ -162,12 +162,9 @@ class UnderLoad(unittest.TestCase):
             self.check_counters(pair, answers, sum(each.num_served for each in knocking))
             self.assertGreater(min(each.num_served for each in knocking), NUM_RELOADS)
             print(f"{len(answers)} responses to compare, {sum(each.num_served for each in knocking)} short requests")
-            for begin in range(0, len(answers), NUM_STREAMS):
-                part = answers[begin:begin + NUM_STREAMS]
-                again = [Answer(pair, answer.path, answer.body) for answer in part]
-                for answer, other in zip(part, again):
-                    self.assertEqual(answer.status, 200, answer.result)
-                    self.assertEqual(answer.result, other.wait(), answer.body)
+            for answer in answers:
+                self.assertEqual(answer.status, 200, answer.result)
+            check_equal_to_undisturbed(self, pair, answers)
             self.assertEqual(pair.pid_of("tandem-engine-core"), engine)
             for series in ("tandem:engine_restarts_total", "tandem:requests_resumed_total"):
                 self.assertEqual(pair.total(series), 0, series)

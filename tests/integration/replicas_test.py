@@ -19,7 +19,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from mixed_load import Answer, Load
+from mixed_load import Load, check_equal_to_undisturbed
 from pair import LIMIT, MODEL, Pair, bin_dir, child_processes, free_port, wait_for
 from speculation_test import STORY, text_of
 from two_hosts import PairIn, other_host
@@ -175,7 +175,7 @@ class Swaps(unittest.TestCase):
             print(f"{len(answers)} responses to compare")
             for answer in answers:
                 self.assertEqual(answer.status, 200, answer.result)
-                self.assertEqual(answer.result, Answer(server, answer.path, answer.body).wait(), answer.body)
+            check_equal_to_undisturbed(self, server, answers)
 
 
 class Deaths(unittest.TestCase):

@@ -16,7 +16,7 @@ import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "support"))
-from mixed_load import Answer, Load
+from mixed_load import Load, check_equal_to_undisturbed
 from pair import LIMIT, MODEL, Pair, child_processes, free_port, is_alive, wait_for
 
 NUM_SWAPS = int(os.environ.get("TANDEM_SWAPS", "20"))
@@ -61,7 +61,7 @@ class UnderLoad(unittest.TestCase):
             print(f"{len(answers)} responses to compare")
             for answer in answers:
                 self.assertEqual(answer.status, 200, answer.result)
-                self.assertEqual(answer.result, Answer(pair, answer.path, answer.body).wait(), answer.body)
+            check_equal_to_undisturbed(self, pair, answers)
             self.assertEqual(pair.pid_of("tandem-frontend"), frontend)
 
 

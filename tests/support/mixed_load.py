@@ -159,3 +159,15 @@ class Load:
         self.ended += self.open
         self.open = []
         return self.ended
+
+
+def check_equal_to_undisturbed(test, server, answers):
+    """Each response equals that of the same request now. As many at a time as under load: one by one they take longer."""
+    for begin in range(0, len(answers), NUM_STREAMS):
+        some = answers[begin:begin + NUM_STREAMS]
+        again = [Answer(server, answer.path, answer.body) for answer in some]
+        for answer, undisturbed in zip(some, again):
+            expected = undisturbed.wait()
+            test.assertEqual(undisturbed.status, 200, expected)
+            test.assertEqual(answer.result, expected, answer.body)
+            test.assertIsNone(expected["error"], answer.body)
