@@ -1,5 +1,6 @@
-// Comes before each source of a test that is compiled with others (cmake/unity.cmake): the headers of the
-// project that it includes have the CHECK of common/check.h, until it includes Catch2's. No #pragma once.
+// Comes before each source of a test that is compiled with others (cmake/unity.cmake): the headers
+// of the project that it includes have the CHECK of common/check.h, until it includes Catch2's. No
+// #pragma once.
 #undef CATCH_VERSION_MAJOR
 #undef CHECK
 #define CHECK(condition)                \
