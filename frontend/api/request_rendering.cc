@@ -13,6 +13,7 @@
 #include "frontend/api/completions.h"
 #include "frontend/api/generate.h"
 #include "frontend/api/messages.h"
+#include "frontend/api/or_null.h"
 #include "frontend/api/parse_context.h"
 #include "frontend/api/render.h"
 #include "frontend/api/responses.h"
@@ -21,11 +22,6 @@
 
 namespace tandem {
 namespace {
-
-template <class T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 Json StructuredOutputsJson(const wire::StructuredOutputs& outputs) {
   Json json = {{"json", UnpackJson(outputs.json)},

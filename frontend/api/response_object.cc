@@ -4,17 +4,11 @@
 #include <utility>
 
 #include "frontend/api/error.h"
+#include "frontend/api/or_null.h"
 #include "frontend/api/render.h"
 
 namespace tandem {
 namespace {
-
-Json OrNull(const JsonDocument& value) { return value.is_null() ? Json(nullptr) : *value; }
-
-template <class T>
-Json OrNull(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
 
 // Tools as the client sent them, with the keys that clients expect of a function.
 Json ShownTools(const JsonDocument& tools) {
