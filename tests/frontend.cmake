@@ -79,7 +79,7 @@ tandem_test(unit_openai LABEL unit SRCS
   DEPS frontend/openai nlohmann_json::nlohmann_json)
 tandem_test(unit_api LABEL unit SRCS
   unit/frontend/api/adapter_requests_test.cc
-  unit/frontend/api/generative_scoring_test.cc unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
+  unit/frontend/api/decisions_test.cc unit/frontend/api/generative_scoring_test.cc unit/frontend/api/message_events_test.cc unit/frontend/api/render_test.cc
   unit/frontend/api/request_log_test.cc
   unit/frontend/api/response_items_test.cc unit/frontend/api/response_object_test.cc
   unit/frontend/api/token_offsets_test.cc

@@ -15,6 +15,15 @@ void CollectedChoice::Append(MessageDelta& delta) {
   stop_reason = delta.stop_reason;
 }
 
+double CollectedChoice::LogprobOf(TokenId token) const {
+  for (const PositionLogprobs& position : logprobs) {
+    for (const ScoredToken& scored : position.top) {
+      if (scored.token_id == token) return scored.logprob;
+    }
+  }
+  return kLowestLogprob;
+}
+
 void CollectedChoice::AppendToolCall(const ToolCallDelta& delta) {
   const auto index = static_cast<size_t>(delta.index);
   if (index >= tool_calls.size()) tool_calls.resize(index + 1);

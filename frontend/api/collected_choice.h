@@ -21,6 +21,8 @@ struct CollectedChoice {
 
   // Moves the delta's logprobs out of it.
   void Append(MessageDelta& delta);
+  // The token's logprob where it was scored first; kLowestLogprob: nowhere.
+  double LogprobOf(TokenId token) const;
 
  private:
   void AppendToolCall(const ToolCallDelta& delta);

@@ -21,12 +21,7 @@ struct LabelShape {
 
 // Of the label at the one position of the choice.
 double LabelLogprob(const CollectedChoice& choice, int64_t label) {
-  for (const PositionLogprobs& position : choice.logprobs) {
-    for (const ScoredToken& token : position.top) {
-      if (token.token_id == label) return token.logprob;
-    }
-  }
-  return kLowestLogprob;
+  return choice.LogprobOf(static_cast<TokenId>(label));
 }
 
 double Score(const LabelShape& shape, const CollectedChoice& choice) {

@@ -15,6 +15,7 @@
 #include "frontend/openai/adapter_request.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
+#include "frontend/openai/decision_request.h"
 #include "frontend/openai/derender_request.h"
 #include "frontend/openai/generate_request.h"
 #include "frontend/openai/generative_scoring_request.h"
@@ -307,6 +308,14 @@ constexpr ResponseSchema kResponseSchemas[] = {
      R"({"type":"object","required":["id","object","created","model","data","usage"],)"
      R"("properties":{"data":{"type":"array","minItems":1,"items":{"type":"object",)"
      R"("required":["index","object","score"]}}}})"},
+    {"Decisions", "application/json",
+     R"({"type":"object","required":["model","answers","usage"],"properties":{"answers":)"
+     R"({"type":"array","minItems":1,"items":{"type":"object","required":["type","name"]}}}})"},
+    {"StructuredDecision", "application/json",
+     R"({"type":"object","required":["id","object","created","model","answers","usage",)"
+     R"("diagnostics","joint"],"properties":{"object":{"const":"structured_decision"},)"
+     R"("answers":{"type":"object","minProperties":1,"additionalProperties":{"type":"object",)"
+     R"("required":["type","probabilities","confidence"]}}}})"},
     {"RerankResults", "application/json",
      R"({"type":"object","required":["id","model","usage","results"],"properties":{"results":)"
      R"({"type":"array","items":{"type":"object",)"
@@ -384,6 +393,8 @@ Json ComponentSchemas() {
       {"GenerateRequest", GenerateSchema()},
       {"GenerativeScoringRequest",
        BodySchema({"query", "items", "label_token_ids"}).Add(kGenerativeScoringFields).ToJson()},
+      {"DecisionRequest", BodySchema({"input", "questions"}).Add(kDecisionFields).ToJson()},
+      {"SystemOneRequest", BodySchema({"state", "questions"}).Add(kSystemOneFields).ToJson()},
       {"EmbeddingRequest", InputsSchema().Add(kEncodingFields).Add(kUnbuiltFields).ToJson()},
       {"PoolingRequest",
        InputsSchema().Add(kEncodingFields).Add(kTaskFields).Add(kUnbuiltFields).ToJson()},

@@ -5,6 +5,7 @@
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
 #include "frontend/api/dashboard.h"
+#include "frontend/api/decisions.h"
 #include "frontend/api/dev.h"
 #include "frontend/api/generate.h"
 #include "frontend/api/generate_tokens.h"
@@ -65,6 +66,10 @@ std::vector<Route> ApiRoutes(std::vector<ApiContext*> contexts) {
        .about = "Token ids in, token ids out.", .body = "GenerateRequest", .returns = "GeneratedTokens"},
       {.method = "POST", .path = "/generative_scoring", .handler = generates(MakeGenerativeScoring),
        .about = "How likely a token is to follow a query with each of many items.", .body = "GenerativeScoringRequest", .returns = "ScoreList"},
+      {.method = "POST", .path = "/v1/decisions", .handler = generates(MakeDecisions),
+       .about = "How likely each option of each question is, as OpenAI's API.", .body = "DecisionRequest", .returns = "Decisions"},
+      {.method = "POST", .path = "/v1/systemone", .handler = generates(MakeSystemOne),
+       .about = "The same, as TypeSafe's API.", .body = "SystemOneRequest", .returns = "StructuredDecision"},
       {.method = "POST", .path = "/inference/v1/abort_requests", .handler = AbortsRequests(contexts, AbortScope::kNamed),
        .about = "Ends the named requests.", .body = "AbortNamedRequest", .returns = "Object"},
       {.method = "POST", .path = "/v1/chat/completions/render", .handler = on_shard(HandleRenderChat),

@@ -17,6 +17,7 @@
 #include "frontend/chat/chat_template.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
+#include "frontend/openai/decision_request.h"
 #include "frontend/openai/generative_scoring_request.h"
 #include "frontend/openai/pooling_request.h"
 #include "frontend/processing/beam_search.h"
@@ -82,6 +83,8 @@ class InputProcessor {
   // A request for each item, whose one token has the logprobs of the labels.
   StatusOr<ProcessedRequest> Process(GenerativeScoringRequest request,
                                      const RequestContext& context) const;
+  // A request for each question, whose one token has the logprobs of its options' labels.
+  StatusOr<ProcessedRequest> Process(DecisionRequest request, const RequestContext& context) const;
   // For a model that pools: a request for each input. REQUIRES: config().pooling.
   StatusOr<ProcessedRequest> Process(PoolingRequest request, const RequestContext& context) const;
   // Conversations as the prompts of one request, whose first one has the settings of all.
@@ -153,6 +156,9 @@ class InputProcessor {
                                                            const Prompts& parts,
                                                            bool add_special_tokens,
                                                            int64_t max_model_len) const;
+  // The chat in which the user says this, with the request's instructions and variables.
+  StatusOr<std::vector<TokenId>> DecisionChat(const DecisionRequest& request, std::string text,
+                                              int64_t max_model_len) const;
   StatusOr<Prompt> ReadEmbeddings(std::string_view base64) const;
   StatusOr<Prompt> EmbeddedChatPrompt(const ChatRequest& request, const EmbeddedParts& parts,
                                       std::string_view rendered, int64_t max_model_len) const;

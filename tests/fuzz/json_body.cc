@@ -10,6 +10,7 @@
 #include "frontend/openai/adapter_request.h"
 #include "frontend/openai/chat_request.h"
 #include "frontend/openai/completion_request.h"
+#include "frontend/openai/decision_request.h"
 #include "frontend/openai/derender_request.h"
 #include "frontend/openai/generate_request.h"
 #include "frontend/openai/generative_scoring_request.h"
@@ -63,6 +64,8 @@ constexpr auto kNoUse = [](const auto&) {};
 void ParseOthers(const Json& body) {
   Try(body, ParseMessagesRequest, UseMessages);
   Try(body, ParseGenerativeScoringRequest, kNoUse);
+  Try(body, ParseDecisionRequest, kNoUse);
+  Try(body, ParseSystemOneRequest, kNoUse);
   Try(body, ParseEmbeddingRequest, kNoUse);
   Try(body, ParseClassifyRequest, kNoUse);
   Try(body, ParseScoreRequest, kNoUse);

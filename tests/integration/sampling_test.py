@@ -126,6 +126,44 @@ class Fields(unittest.TestCase):
         self.assertEqual(status, 200, reply)
         self.assertEqual(json.loads(reply)["usage"]["prompt_tokens"], 1023)
 
+    def test_decisions_are_the_probabilities_of_labels_as_replies(self):
+        state = "The sun is shining and the birds sing."
+
+        def decide(path, **body):
+            status, reply = self.server.post(path, body)
+            self.assertEqual(status, 200, reply)
+            return json.loads(reply)
+
+        def labels_of(question, labels):
+            ids = [json.loads(self.server.post("/tokenize", {"prompt": label})[1])["tokens"] for label in labels]
+            prompt = json.loads(self.server.post("/tokenize", {"messages": [
+                {"role": "user", "content": f"{state}\n\n{question}"}]})[1])["tokens"]
+            choice = self.choice(prompt=prompt, max_tokens=1, logprobs=0, logprob_token_ids=[i for i, in ids],
+                                 return_tokens_as_token_ids=True)
+            top = choice["logprobs"]["top_logprobs"][0]
+            return [math.exp(top[f"token_id:{i}"]) for i, in ids]
+
+        reply = decide("/v1/decisions", input=state, questions=[
+            {"type": "predicate", "instructions": "Is it raining?"},
+            {"type": "choice", "instructions": "What is it like?", "name": "weather",
+             "choices": [{"value": "fine", "description": "dry"}, {"value": "bad"}, {"value": False}]}])
+        predicate, choice = reply["answers"]
+        no, yes = labels_of("Question: Is it raining?\nA: false\nB: true\nAnswer with the letter of one option only.", "AB")
+        self.assertAlmostEqual(predicate["probability"], yes / (no + yes), delta=1e-6)
+        masses = labels_of('Question: What is it like?\nA: "fine" - dry\nB: "bad"\nC: false\n'
+                           "Answer with the letter of one option only.", "ABC")
+        for entry, mass in zip(choice["probabilities"], masses, strict=True):
+            self.assertAlmostEqual(entry["probability"], mass / sum(masses), delta=1e-6)
+        self.assertEqual(choice["choice"], ["fine", "bad", False][masses.index(max(masses))])
+        self.assertAlmostEqual(choice["confidence"], max(masses), delta=1e-6)
+        self.assertEqual(reply["usage"]["output_tokens"], 2)
+
+        reply = decide("/v1/systemone", state=state, questions={
+            "rain": {"type": "noul", "instructions": "Is it raining?", "criteria": {"true": "it is wet"}}})
+        masses = labels_of("Question: Is it raining?\nyes: it is wet\nno\nAnswer with yes or no only.", ["yes", "no"])
+        self.assertAlmostEqual(reply["answers"]["rain"]["noul"], masses[0] / sum(masses), delta=1e-6)
+        self.assertAlmostEqual(reply["diagnostics"]["rain"]["label_mass"], sum(masses), delta=1e-6)
+
     def test_masks_and_bias(self):
         self.assertEqual(self.choice(logit_bias={"79": 100}, max_tokens=3)["token_ids"], [79] * 3)
         self.assertLessEqual(set(self.choice(allowed_token_ids=[79, 335, 400], temperature=1.5, seed=1,

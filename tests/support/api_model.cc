@@ -9,6 +9,7 @@
 
 #include "frontend/api/chat_completions.h"
 #include "frontend/api/completions.h"
+#include "frontend/api/decisions.h"
 #include "frontend/api/generate_tokens.h"
 #include "frontend/api/generation.h"
 #include "frontend/api/generative_scoring.h"
@@ -29,6 +30,8 @@ constexpr std::pair<std::string_view, MakeCall> kCalls[] = {
     {"/v1/responses", MakeResponse},
     {"/invocations", MakeInvocation},
     {"/generative_scoring", MakeGenerativeScoring},
+    {"/v1/decisions", MakeDecisions},
+    {"/v1/systemone", MakeSystemOne},
     {"/inference/v1/generate", MakeTokenGeneration},
     {"/v1/embeddings", MakeEmbedding},
     {"/pooling", MakePooling},
