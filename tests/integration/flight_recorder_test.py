@@ -55,11 +55,15 @@ KINDS = ({"temperature": 0}, {"temperature": 0.9, "seed": 5}, {"temperature": 1.
          {"temperature": 0.8, "n": 2, "seed": 3}, {"temperature": 0.7, "presence_penalty": 0.5, "frequency_penalty": 0.3})
 
 
-def load(server, count, max_tokens=60, num_ids=500):
+# A field that takes 9 kB of a recording and hardly any time: all ids but a few. Steps alone would take thousands to fill a ring.
+LARGE = {"allowed_token_ids": list(range(3, 3000))}
+
+
+def load(server, count, max_tokens=60, num_ids=500, **fields):
     """Requests of all kinds, many with the same beginning; returns once all have ended."""
     def ask(i):
         shared = [(j * 7 + i % 3) % num_ids + 5 for j in range(40 + i % 3 * 32)]
-        statuses.append(server.complete([*shared, i % num_ids + 5], max_tokens + i % 9, **KINDS[i % len(KINDS)])[0])
+        statuses.append(server.complete([*shared, i % num_ids + 5], max_tokens + i % 9, **KINDS[i % len(KINDS)], **fields)[0])
     statuses = []
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(count)]
     for thread in threads:
@@ -99,12 +103,15 @@ class FlightRecorder(unittest.TestCase):
     def test_a_ring_that_ran_over_is_replayed_from_a_checkpoint(self):
         with Recorded(engine_flags=("--max-num-seqs", 6, "--flight-recorder-size", "1M", "--async-scheduling")) as server:
             for _ in range(40):
-                self.assertEqual(set(load(server, 6, max_tokens=300)), {200})
+                self.assertEqual(set(load(server, 6, **LARGE)), {200})
                 path = server.write_file()
                 status, output = replay(path, "--replay-from", "first", "--until-step", 1)
                 if "is after step" in output:  # the first one is gone
                     break
             self.assertEqual(status, 2, output)
+            if self.check_equal(path, "--replay-from", "nearest")[2] == 0:  # it is the last one of all, and the next is far
+                self.assertEqual(set(load(server, 1)), {200})
+                path = server.write_file()
             for place in ("first", "nearest"):
                 first, last, tokens = self.check_equal(path, "--replay-from", place)
                 self.assertGreater(first, 1)
@@ -170,12 +177,12 @@ class FlightRecorder(unittest.TestCase):
             with self.subTest(config), Recorded(
                     engine_flags=("--max-num-seqs", 3, "--speculative-config", config, "--async-scheduling",
                                   "--flight-recorder-size", "1M")) as server:
-                for _ in range(3):
-                    self.assertEqual(set(load(server, 6, max_tokens=200)), {200})
+                for _ in range(6):
+                    self.assertEqual(set(load(server, 6, **LARGE)), {200})
                 self.assertGreater(server.total("vllm:spec_decode_num_accepted_tokens_total"), 0)
                 path = server.write_file()
-                for place in ("first", "nearest"):
-                    self.check_equal(path, "--replay-from", place)
+                self.assertEqual(self.check_equal(path, "--replay-from", "first")[0], 1)
+                self.assertGreater(self.check_equal(path, "--replay-from", "nearest")[0], 1)
 
     def test_drafts_of_a_head_are_replayed(self):
         for adaptive in (True, False):
@@ -192,7 +199,7 @@ class FlightRecorder(unittest.TestCase):
     def test_prompts_of_embeddings_are_replayed(self):
         def ask(i):
             statuses.append(server.ask("POST", "/v1/completions", {
-                "model": "m", "prompt_embeds": encoded(range(5 + i, 25 + 9 * i)), "max_tokens": 200, "ignore_eos": True,
+                "model": "m", "prompt_embeds": encoded(range(5 + i, 25 + 9 * i)), "max_tokens": 60, "ignore_eos": True,
                 **KINDS[i % len(KINDS)]})[0])
         with Recorded("--enable-prompt-embeds", engine_flags=("--enable-prompt-embeds", "--max-num-seqs", 3,
                                                               "--flight-recorder-size", "1M")) as server:
