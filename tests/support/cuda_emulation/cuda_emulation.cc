@@ -103,9 +103,13 @@ namespace {
 constexpr size_t kStackBytes = 64 << 10;
 constexpr unsigned kWarp = 32;
 
+// Most of the time of many kernels is for switches: what leads to one is inline, so that each saves
+// the registers of its caller once.
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 // Saves where the caller is on its stack, and the stack's top in *save, then resumes `load`.
 // Inline, since the processor would predict a wrong address for each return out of a switch.
-inline __attribute__((always_inline)) void SwitchFiber(void** save, void* load) {
+ALWAYS_INLINE void SwitchFiber(void** save, void* load) {
   asm volatile(
       "subq $128, %%rsp\n"  // the red zone
       "pushq %%rbp\n"
@@ -185,7 +189,7 @@ Kernel* kernel = nullptr;  // the one that runs now
 uint64_t num_blocks = 0;   // started so far
 
 // The next thread of the warp that has not returned; none: the scheduler is next.
-Fiber* NextOfWarp() {
+ALWAYS_INLINE Fiber* NextOfWarp() {
   while (kernel->current != kernel->last) {
     kernel->current += kernel->step;
     Fiber& fiber = kernel->fibers[kernel->current];
@@ -196,7 +200,7 @@ Fiber* NextOfWarp() {
   return nullptr;
 }
 
-void Yield() {
+ALWAYS_INLINE void Yield() {
   Fiber& own = kernel->fibers[kernel->current];
   const Fiber* next = NextOfWarp();
   SwitchFiber(&own.stack_top, next != nullptr ? next->stack_top : kernel->scheduler_top);
@@ -210,7 +214,7 @@ void RunWarp(size_t begin, size_t end, bool is_reversed) {
   if (const Fiber* first = NextOfWarp()) SwitchFiber(&kernel->scheduler_top, first->stack_top);
 }
 
-void WaitAt(Barrier& barrier) {
+ALWAYS_INLINE void WaitAt(Barrier& barrier) {
   const uint64_t generation = barrier.generation;
   barrier.Arrive();
   while (barrier.generation == generation) Yield();
@@ -293,11 +297,13 @@ struct Exchanged {
 };
 
 // Gives the words to the other lanes, and waits for theirs.
-Exchanged Give(const Words& words) {
+template <size_t n>
+ALWAYS_INLINE Exchanged Give(const std::array<uint64_t, n>& words) {
   Warp& warp = kernel->warps[kernel->current / kWarp];
-  const unsigned set = kernel->fibers[kernel->current].exchanges++ % 2, lane = Lane();
+  const unsigned set = kernel->fibers[kernel->current].exchanges++ % 2;
+  const unsigned lane = kernel->current % kWarp;
   const uint64_t number = warp.barrier.generation + 1;
-  warp.slots[set][lane] = words;
+  for (size_t i = 0; i < n; ++i) warp.slots[set][lane][i] = words[i];
   warp.given_in[set][lane] = number;
   WaitAt(warp.barrier);
   return {&warp, set, lane, number};
@@ -307,7 +313,7 @@ Exchanged Give(const Words& words) {
 
 void SyncThreads() { WaitAt(kernel->block_barrier); }
 
-uint64_t Exchange(uint64_t value, unsigned source) { return Give({value}).From(source)[0]; }
+uint64_t Exchange(uint64_t value, unsigned source) { return Give<1>({value}).From(source)[0]; }
 
 void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4], const unsigned (&b)[2]) {
   const unsigned row = Lane() / 4, column = Lane() % 4 * 2;
@@ -318,7 +324,7 @@ void MultiplyFragments(float (&sums)[4], const unsigned (&a)[4], const unsigned 
     }
   };
   const auto pack = [](uint64_t low, uint64_t high) { return low | high << 32; };
-  const Exchanged given = Give({pack(a[0], a[2]), pack(a[1], a[3]), pack(b[0], b[1])});
+  const Exchanged given = Give<3>({pack(a[0], a[2]), pack(a[1], a[3]), pack(b[0], b[1])});
   for (unsigned p = 0; p < 4; ++p) {
     const Words& of_row = given.From(row * 4 + p);
     take(left[0] + 2 * p, of_row[0]);
