@@ -22,9 +22,10 @@ NUM_RUNNING, NUM_WAITING = 2, 3
 NUM_STEPS = 10  # that the engine has done at least, more than a replay looks at
 
 
-def gdb(target, *commands):
-    """What gdb prints."""
-    words = ["gdb", "-batch", "-nx", *map(str, target), "-x", str(SCRIPT)]
+def gdb(cache, target, *commands):
+    """What gdb prints. In the folder `cache` it keeps an index of each program's symbols, which take it most of the time."""
+    words = ["gdb", "-batch", "-nx", "-iex", f"set index-cache directory {cache}", "-iex", "set index-cache enabled on",
+             *map(str, target), "-x", str(SCRIPT)]
     for command in commands:
         words += ["-ex", command]
     done = subprocess.run(words, capture_output=True, text=True, timeout=4 * pair.LIMIT)
@@ -60,6 +61,9 @@ class Gdb(unittest.TestCase):
         cls.server.__exit__(False)
         cls.folder.cleanup()
 
+    def gdb(self, *words):
+        return gdb(self.folder.name + "/symbols", *words)
+
     def check_requests(self, text):
         self.assertRegex(text, rf"steps [1-9]\d*, running {NUM_RUNNING}, waiting {NUM_WAITING}, blocks held [1-9]\d* of")
         self.assertEqual(text.count(" Running tokens "), NUM_RUNNING, text)
@@ -74,29 +78,28 @@ class Gdb(unittest.TestCase):
     def test_live_processes_and_their_core_files(self):
         for program, command, check in (("tandem-engine-core", "tandem requests", self.check_requests),
                                         ("tandem-frontend", "tandem streams", self.check_streams)):
-            # Most of the time is for the symbols that each gdb reads.
             core = f"{self.folder.name}/{program}.core"
             other = "tandem streams" if program == "tandem-engine-core" else "tandem requests"
             with self.subTest(program, of="process"):
-                text = gdb(["-p", self.pids[program]], command, "echo NEXT\n", other, f"generate-core-file {core}")
+                text = self.gdb(["-p", self.pids[program]], command, "echo NEXT\n", other, f"generate-core-file {core}")
                 check(text.split("NEXT")[0])
                 self.assertIn("is this the ", text.split("NEXT")[1])  # of the wrong program
                 self.assertTrue(pathlib.Path(core).exists(), text)
             with self.subTest(program, of="core"):
-                text = gdb([bin_dir() / program, core], command, "echo NEXT\n", "tandem threads")
+                text = self.gdb([bin_dir() / program, core], command, "echo NEXT\n", "tandem threads")
                 check(text.split("NEXT")[0])
                 self.assertIn("tandem::", text.split("NEXT")[1])
 
     def test_recordings_out_of_processes_and_core_files_are_replayed_step_by_step(self):
         engine = bin_dir() / "tandem-engine-core"
         core = f"{self.folder.name}/recorded.core"
-        self.assertIn("is this the ", gdb(["-p", self.pids["tandem-frontend"]], f"tandem record {core}.flight"))
-        gdb(["-p", self.pids["tandem-engine-core"]], f"generate-core-file {core}", f"tandem record {core}.flight")
-        gdb([engine, core], f"tandem record {core}.again.flight")
+        self.assertIn("is this the ", self.gdb(["-p", self.pids["tandem-frontend"]], f"tandem record {core}.flight"))
+        self.gdb(["-p", self.pids["tandem-engine-core"]], f"generate-core-file {core}", f"tandem record {core}.flight")
+        self.gdb([engine, core], f"tandem record {core}.again.flight")
         of_process, of_core = (pathlib.Path(f"{core}{end}").read_bytes() for end in (".flight", ".again.flight"))
         self.assertGreater(len(of_process), 64 << 10)
         self.assertEqual(of_process, of_core)
-        text = gdb([engine], f"tandem replay {core}.flight --replay-from first", "tandem step 7", "tandem requests",
+        text = self.gdb([engine], f"tandem replay {core}.flight --replay-from first", "tandem step 7", "tandem requests",
                    "tandem step", "tandem step 1000000")
         for expected in (r"^before step 1$", r"^before step 7$", rf"^steps 7, running [1-{NUM_RUNNING}], waiting \d",
                          r" Running tokens [1-9]\d*\+\d+ computed ", r"^before step 8$", r"^the replay has ended$",
