@@ -17,7 +17,7 @@ function(python_test name script)
     set(command ${CMAKE_COMMAND} -E echo "SKIPPED: ${unsanitized_${name}}")
   endif()
   add_test(NAME ${name} COMMAND ${command})
-  set_tests_properties(${name} PROPERTIES LABELS integration TIMEOUT 900 SKIP_REGULAR_EXPRESSION "SKIPPED:"
+  set_tests_properties(${name} PROPERTIES LABELS integration TIMEOUT 2400 SKIP_REGULAR_EXPRESSION "SKIPPED:"
     ENVIRONMENT "TANDEM_BIN_DIR=${CMAKE_BINARY_DIR}/bin")
 endfunction()
 

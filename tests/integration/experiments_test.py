@@ -18,7 +18,7 @@ import pair
 from pair import ROOT
 
 PAGES = ROOT / "docs" / "experiments"
-LIMIT = 280
+LIMIT = 4 * pair.LIMIT  # seconds for a page
 ISOLATED = ["unshare", "--net", "--pid", "--fork", "--mount-proc", "--kill-child", "bash", "-c"]
 NUMBER = r"([0-9.]+)"
 

@@ -161,7 +161,7 @@ class Death(unittest.TestCase):
             pairs = [stack.enter_context(Pair("--served-model-name", "m", "--threads", "1")) for _ in range(2)]
             gateway = stack.enter_context(Gateway([(pair.host, int(pair.port_file.read_text())) for pair in pairs]))
             pairs[0].process.terminate()
-            pairs[0].process.wait(60)
+            pairs[0].process.wait(LIMIT)
             wait_for(lambda: gateway.picker.usable == {1}, "the picker notices")
             with gateway.lock:
                 self.assertEqual({gateway.picker.pick(blocks(seed, 3)) for seed in range(8)}, {1})

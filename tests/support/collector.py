@@ -3,6 +3,7 @@ import http.server
 import ssl
 import threading
 
+from pair import LIMIT
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (ExportTraceServiceRequest,
                                                                       ExportTraceServiceResponse)
 
@@ -55,7 +56,7 @@ class Collector:
         self.headers.append(handler.headers)
         self.paths.append(handler.path)
         if self.holds:
-            self.let_go.wait(60)
+            self.let_go.wait(LIMIT)
         if self.status == 200:
             for resource in request.resource_spans:
                 self.resources.append(attributes_of(resource.resource))

@@ -23,7 +23,7 @@ import urllib.request
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 MODEL = ROOT / "deploy" / "models" / "tandem-tiny"
-LIMIT = 120  # seconds; enough for a debug build on a slow and loaded machine
+LIMIT = 300  # seconds; enough for a debug build on a slow and loaded machine
 
 # Under nohup, and in a shell's background, they are ignored, and would be by each process that a test starts.
 for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):

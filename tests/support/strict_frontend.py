@@ -12,7 +12,9 @@ import subprocess
 import msgpack
 import zmq
 
-LIMIT_MS = 120_000  # for one message; enough for a debug build on a slow and loaded machine
+from pair import LIMIT
+
+LIMIT_MS = LIMIT * 1000  # for one message
 ADD, ABORT, UTILITY = b"\0", b"\1", b"\3"
 READY_KEYS = """max_model_len num_gpu_blocks block_size dp_stats_address dtype vllm_version world_size
     data_parallel_size tensor_parallel_size pipeline_parallel_size decode_context_parallel_size
