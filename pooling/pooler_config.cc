@@ -173,6 +173,7 @@ Status ReadModules(const std::string& model, const Json& modules, const Json& ow
       }
     } else if (type.ends_with(".Dense")) {
       ASSIGN_OR_RETURN(PooledDense dense, ReadDense(model, path));
+      dense.has_unit_input = std::exchange(config->normalize, false);
       config->dense.push_back(std::move(dense));
     } else if (type.ends_with(".Normalize")) {
       config->normalize = true;

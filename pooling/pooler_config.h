@@ -42,6 +42,7 @@ struct PooledDense {
   DenseCurve curve = DenseCurve::kNone;
   // Its input is added after that: as it is, or times a matrix "residual" where the sizes differ.
   bool has_residual = false;
+  bool has_unit_input = false;  // its input is brought to length 1 before all of that
 };
 
 struct PoolerConfig {

@@ -98,6 +98,7 @@ StatusOr<PoolerHead::Layer> PoolerHead::LoadDense(const std::string& model,
   ASSIGN_OR_RETURN(Layer layer, LoadLayer(weights.get(), "linear", rows, columns, dense.has_bias));
   layer.curve = dense.curve;
   layer.has_residual = dense.has_residual;
+  layer.has_unit_input = dense.has_unit_input;
   if (!dense.has_residual || rows == columns) return layer;
   ASSIGN_OR_RETURN(Layer residual, LoadLayer(weights.get(), "residual", rows, columns, false));
   layer.residual = std::move(residual.weight);
@@ -237,7 +238,8 @@ Status PoolerHead::LoadTokenClassifier(const std::string& model, const ModelConf
   return OkStatus();
 }
 
-std::vector<float> PoolerHead::Layer::Apply(const std::vector<float>& x) const {
+std::vector<float> PoolerHead::Layer::Apply(std::vector<float> x) const {
+  if (has_unit_input) Normalize(&x);
   const auto product = [&](const std::vector<float>& matrix, size_t r, double sum) {
     const float* row = matrix.data() + r * static_cast<size_t>(columns);
     for (size_t c = 0; c < x.size(); ++c) {
@@ -272,7 +274,7 @@ void PoolerHead::Layer::Norm(std::vector<float>* x) const {
 
 std::vector<float> PoolerHead::Apply(std::vector<float> pooled, int64_t dimensions,
                                      bool use_activation) const {
-  for (const Layer& layer : layers_) pooled = layer.Apply(pooled);
+  for (const Layer& layer : layers_) pooled = layer.Apply(std::move(pooled));
   if (dimensions > 0 && static_cast<size_t>(dimensions) < pooled.size()) {
     pooled.resize(static_cast<size_t>(dimensions));
   }

@@ -37,11 +37,12 @@ class PoolerHead {
     // The input is added after that, times this matrix [rows, columns] unless it is empty.
     bool has_residual = false;
     std::vector<float> residual;
+    bool has_unit_input = false;  // the input is brought to length 1 first
     // A LayerNorm after that; empty: none.
     std::vector<float> norm_weight, norm_bias;  // [rows]
     double norm_eps = 0;
 
-    std::vector<float> Apply(const std::vector<float>& x) const;
+    std::vector<float> Apply(std::vector<float> x) const;
     void Norm(std::vector<float>* x) const;
   };
 

@@ -104,6 +104,26 @@ TEST_CASE("classifiers of tokens, and what ModernBERT's reads") {
   CHECK_FALSE(modern.Read({}, R"({"classifier_activation": "relu"})").ok());
 }
 
+TEST_CASE("a Normalize is of what stands before it") {
+  const auto modules = [](const char* third, const char* fourth) {
+    const std::string row = R"(", "type": "sentence_transformers.models.)";
+    return R"([{"path": "1_Pooling)" + row + R"(Pooling"}, {"path": "2_Dense)" + row + third +
+           R"("}, {"path": "2_Dense)" + row + fourth + "\"}]";
+  };
+  for (const bool is_last : {false, true}) {
+    const Folder folder(
+        {{"config.json", Architecture("Qwen3ForCausalLM")},
+         {"modules.json", is_last ? modules("Dense", "Normalize") : modules("Normalize", "Dense")},
+         {"1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true})"},
+         {"2_Dense/config.json", R"({"in_features": 64, "out_features": 8})"}});
+    const auto config = folder.Read().value();
+    REQUIRE(config);
+    CHECK(config->normalize == is_last);
+    REQUIRE(config->dense.size() == 1);
+    CHECK(config->dense[0].has_unit_input == !is_last);
+  }
+}
+
 TEST_CASE("files of sentence-transformers") {
   const std::string modules = R"([
       {"path": "", "type": "sentence_transformers.models.Transformer"},

@@ -1,5 +1,6 @@
 #include "engine_core/executor/pooler_head.h"
 
+#include <cmath>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,7 +18,8 @@ std::string BytesOfFloats(const std::vector<float>& numbers) {
 }
 
 // Of the state {1.5, 0.5}, through one dense layer whose sums are 0.75 and -0.75.
-std::vector<float> ThroughDense(DenseCurve curve, bool has_residual, int64_t rows = 2) {
+std::vector<float> ThroughDense(DenseCurve curve, bool has_residual, int64_t rows = 2,
+                                bool has_unit_input = false) {
   const std::vector<float> weight = {1, -2, 0.5, 1}, residual = {10, 1, 0, 1};
   const std::vector<float> bias = {0.25, -2};
   const auto first = [&](const std::vector<float>& numbers, int64_t columns) {
@@ -33,7 +35,8 @@ std::vector<float> ThroughDense(DenseCurve curve, bool has_residual, int64_t row
                    .in_features = 2,
                    .out_features = rows,
                    .curve = curve,
-                   .has_residual = has_residual}};
+                   .has_residual = has_residual,
+                   .has_unit_input = has_unit_input}};
   ModelConfig model;
   model.hidden_size = 2;
   const auto head = PoolerHead::Load(folder.path(), model, config, nullptr);
@@ -64,6 +67,13 @@ TEST_CASE("dense layers: torch's activations, then the input where it is added")
   }
   // Of another size the input is multiplied by a matrix: 10 * 1.5 + 0.5.
   CHECK(ThroughDense(DenseCurve::kRelu, true, 1) == std::vector<float>{16.25F});
+}
+
+TEST_CASE("dense layers: a Normalize before one is of its input, for the residual, too") {
+  const double length = std::sqrt(2.5), x = 1.5 / length, y = 0.5 / length;
+  const std::vector<float> values = ThroughDense(DenseCurve::kNone, true, 2, true);
+  CHECK(values[0] == Approx(x - 2 * y + 0.25 + x));
+  CHECK(values[1] == Approx(0.5 * x + y - 2 + y));
 }
 
 }  // namespace
