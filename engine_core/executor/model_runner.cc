@@ -191,13 +191,14 @@ Status ModelRunner::Release(const MemoryParts& parts, bool rereads) {
 }
 
 Status ModelRunner::ReleaseWeights(bool rereads) {
+  rereads_ |= rereads;
   if (ranks_ != nullptr) {
-    ranks_->PublishWeights(rereads ? WeightsChange::kForget : WeightsChange::kRelease);
+    ranks_->PublishWeights(rereads_ ? WeightsChange::kForget : WeightsChange::kRelease);
   }
   if (draft_source_) drafts_->SetModel({});
   model_.reset();
   if (images_) images_->SetTower(nullptr);
-  if (rereads) source_->Close();
+  if (rereads_) source_->Close();
   if (ranks_ == nullptr) return OkStatus();
   RETURN_IF_ERROR(ranks_->communicator()->ForgetTensors());
   return ranks_->AwaitWeights();
@@ -230,11 +231,13 @@ Status ModelRunner::LoadWeights() {
   }
   if (loaded.ok()) {
     model_ = *std::move(model);
+    rereads_ = false;
     return OkStatus();
   }
-  // The next attempt begins where this one did, and finds what the folder has then.
+  // The next attempt begins where this one did: with the files that were kept, or with what the
+  // folder has then.
   if (model.ok()) model_ = *std::move(model);
-  (void)ReleaseWeights(/*rereads=*/true);
+  (void)ReleaseWeights(rereads_);
   return loaded;
 }
 

@@ -197,6 +197,7 @@ class ModelRunner final : public Executor {
   std::unique_ptr<Model> model_;         // null: released
   std::unique_ptr<ModelSource> source_;  // null: the memory is kept
   DraftSource draft_source_;
+  bool rereads_ = false;  // weights that are released come from the folder, not from open files
   GroupPlans plans_;
   InputBatch batch_;
   StepInputs inputs_;                        // of the newest step

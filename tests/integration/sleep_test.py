@@ -203,6 +203,26 @@ class Folders(unittest.TestCase):
         server.call("/wake_up")
         self.assertEqual(server.answer(), expected)
 
+    def test_a_wake_up_that_fails_keeps_the_files_of_level_1(self):
+        drafter = pathlib.Path(self.copy_of(MODEL))
+        drafts = {"method": "draft_model", "model": str(drafter), "num_speculative_tokens": 2, "adaptive": False}
+        for flags in ((), ("-tp", "2")):
+            model = self.copy_of(MODEL)
+            with self.subTest(flags=flags), Server(*FLAGS, "--speculative-config", json.dumps(drafts), *flags,
+                                                   model=model) as server:
+                expected = server.answer()
+                server.call("/sleep?level=1")
+                for folder in (drafter, model):
+                    file = next(folder.glob("*.safetensors"))
+                    file.rename(file.with_suffix(".kept"))
+                server.call("/wake_up", status=500)
+                self.assertTrue(server.is_sleeping())
+                kept = next(drafter.glob("*.kept"))
+                kept.rename(kept.with_suffix(".safetensors"))
+                # The model's own file is still away.
+                server.call("/wake_up")
+                self.assertEqual(server.answer(), expected)
+
     def test_an_engine_that_is_killed_while_it_sleeps_is_replaced_by_one_that_sleeps(self):
         server = self.server
         whole = text_of(server, STREAM)
