@@ -259,7 +259,6 @@ Status SetKvTransfer(const EngineConfig& config, const ModelConfig& model, Engin
     return InvalidArgumentError(std::string(flag) + ": is not built for " + beside);
   };
   if (setup->device == "cuda") return refuse("--device cuda, only for cpu");
-  if (config.enable_sleep_mode) return refuse("--enable-sleep-mode");
   if (setup->runner.speculation.has_model()) {
     return refuse("a drafter with a model (--speculative-config)");
   }

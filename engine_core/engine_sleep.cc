@@ -37,6 +37,8 @@ void EngineCore::BeginPause(PauseMode mode, bool clear_cache, int64_t sleep_leve
 void EngineCore::FinishPause() {
   if (!pending_pause_ || scheduler_.pending_work() == Work::kRequests || !in_flight_.empty())
     return;
+  // What a connector stores of ended requests, or holds for other engines, is read first.
+  if (pending_pause_->sleep_level > 0 && scheduler_.transfers().keeps_any()) return;
   const PendingPause pause = *std::exchange(pending_pause_, std::nullopt);
   Status done = OkStatus();
   if (pause.sleep_level > 0) {
@@ -51,7 +53,9 @@ void EngineCore::FinishPause() {
 Status EngineCore::ReleaseMemory(const MemoryParts& parts, int64_t level) {
   if (parts.kv_cache && !released_.kv_cache && !ResetPrefixCache(/*preempt_running=*/true)) {
     return FailedPreconditionError(
-        "the KV cache is in use by a transfer: the engine is paused and keeps its memory");
+        "the KV cache is in use by a transfer: the engine is paused and keeps its memory; resume "
+        "it, "
+        "and let requests end first (mode=wait or abort)");
   }
   if (parts.weights) ResetEncoderCache();
   RETURN_IF_ERROR(executor_->Release(parts, /*rereads=*/level > 1));

@@ -407,6 +407,19 @@ StatusOr<std::unique_ptr<InProcessConnector>> StartConnector(const EngineConfig&
   return connector;
 }
 
+// What a sleep beside a connector needs; nothing without --enable-sleep-mode.
+StatusOr<TransferSleep> SleepOf(const EngineConfig& config, const ModelConfig& model,
+                                const EngineSetup& setup, const RankCaches& caches) {
+  if (!config.enable_sleep_mode) return TransferSleep();
+  TransferSleep sleep;
+  sleep.caches = caches.caches();
+  sleep.current_fingerprint = [path = config.model, facts = ModelFacts(config, model, setup)] {
+    return ModelFingerprint(path, facts);
+  };
+  ASSIGN_OR_RETURN(sleep.fingerprint, sleep.current_fingerprint());
+  return sleep;
+}
+
 // Null where nothing is recorded. executor, grammars: what the engine has without a recorder.
 StatusOr<std::unique_ptr<EngineFlight>> StartFlight(const EngineConfig& config,
                                                     const EngineSetup& setup,
@@ -464,7 +477,9 @@ int LoadAndServe(const EngineConfig& config, StartupLog* startup, const Clock* c
   std::optional<TransferringExecutor> transferring;
   if (*connector != nullptr) {
     setup->engine.kv_connector = connector->get();
-    executor = &transferring.emplace(executor, connector->get());
+    StatusOr<TransferSleep> sleep = SleepOf(config, *model_config, *setup, caches);
+    if (!sleep.ok()) return fail(sleep.status());
+    executor = &transferring.emplace(executor, connector->get(), *std::move(sleep));
   }
   StatusOr<std::unique_ptr<GrammarService>> grammars =
       StartGrammars(config, *setup, clock, &events);

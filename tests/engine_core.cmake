@@ -56,6 +56,7 @@ tandem_test(unit_kv_connectors LABEL unit
        unit/engine_core/kv_transfer/block_folder_test.cc unit/engine_core/kv_transfer/file_tier_test.cc
        unit/engine_core/kv_transfer/model_fingerprint_test.cc unit/engine_core/kv_transfer/offloading_connector_test.cc
        unit/engine_core/kv_transfer/prefix_folder_test.cc unit/engine_core/kv_transfer/tandem_connector_test.cc
+       unit/engine_core/kv_transfer/transferring_executor_test.cc
        unit/kernels/kv_rows_test.cc
   DEPS engine_core/kv_transfer engine_core/kv_remote engine_core/scheduler kernels proto_msgpack tests/support tests/support/files tests/support/kernels
        tests/support/kv_remote

@@ -635,6 +635,44 @@ TEST_CASE("Sleep: memory is released when nothing runs, and what was kept goes o
   CHECK(engine.CountEnds(wire::FinishReason::kLength) == 2);
 }
 
+// Keeps the blocks of each request that ends.
+class KeepingConnector final : public KvConnector {
+ public:
+  std::optional<KvMatch> Match(const Request&, int32_t) override { return KvMatch{}; }
+  void OnAllocated(const Request&, std::span<const BlockId>, int32_t, const KvMatch&) override {}
+  KvEnding OnFinished(const Request&, wire::RequestStatus,
+                      std::span<const BlockId> table) override {
+    return {.keeps_blocks = !table.empty()};
+  }
+};
+
+TEST_CASE("Sleep: blocks that a connector keeps are read first") {
+  const std::string mode = GENERATE("abort", "wait", "keep");
+  CAPTURE(mode);
+  KeepingConnector connector;
+  EngineCoreOptions options = SleepOptions();
+  options.kv_connector = &connector;
+  Engine engine(options);
+  std::vector<RequestId> released;
+  engine.executor.TransferWith([&](KvTransferReport* report) {
+    report->released = std::exchange(released, std::vector<RequestId>());
+    return OkStatus();
+  });
+  engine.Add("a", 2);
+  while (!engine.core->scheduler().transfers().keeps_any()) engine.Step();
+  engine.Call(1, "sleep", LevelAndMode(1, mode));
+  for (int i = 0; i < 5; ++i) {
+    for (const ClientMessage& message : engine.Step()) CHECK_FALSE(message.outputs.utility_output);
+    CHECK(engine.executor.released() == MemoryParts{});
+    CHECK(engine.core->HasWork());
+  }
+  released = {"a"};
+  engine.Finish();
+  REQUIRE(engine.replies.size() == 1);
+  CHECK_FALSE(engine.replies[0].failure_message);
+  CHECK(engine.executor.released() == MemoryParts{true, true});
+}
+
 TEST_CASE("Sleep: tags restore their parts, and only then does anything run") {
   Engine engine(SleepOptions());
   const std::string mode = GENERATE("abort", "wait", "keep");

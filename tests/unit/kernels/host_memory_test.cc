@@ -1,9 +1,18 @@
 #include "kernels/host_memory.h"
 
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstddef>
 #include <optional>
+#include <span>
 #include <thread>
 #include <vector>
+
+#include "common/unique_fd.h"
+#include "kernels/host_pages.h"
 
 #include <catch2/catch.hpp>
 
@@ -45,6 +54,41 @@ TEST_CASE("an arena's small tensors follow one another, large ones have memory o
   CHECK(reinterpret_cast<uintptr_t>(b.view().data) % (2 << 20) == 0);
   const int64_t too_much[] = {int64_t{1} << 62};
   CHECK(arena.Allocate(DType::kF32, too_much).status().code() == StatusCode::kResourceExhausted);
+}
+
+TEST_CASE("pages that are given back are zero, and what lies beside them stays") {
+  const int64_t shape[] = {int64_t{3} << 20};
+  const OwnedTensor tensor = AllocateHost(DType::kI8, shape).value();
+  const std::span memory(static_cast<std::byte*>(tensor.view().data), size_t{3} << 20);
+  const auto count_of = [](std::span<const std::byte> bytes, int value) {
+    return std::count(bytes.begin(), bytes.end(), static_cast<std::byte>(value));
+  };
+  std::fill(memory.begin(), memory.end(), std::byte{7});
+  GiveBackPages(memory.subspan(100, 4096));  // no whole page
+  CHECK(count_of(memory, 7) == 3 << 20);
+  GiveBackPages(memory.subspan(100, 3 * 4096));
+  CHECK(count_of(memory, 0) == 2 * 4096);
+  CHECK(count_of(memory.first(4096), 7) == 4096);
+  CHECK(memory[3 * 4096] == std::byte{7});
+}
+
+TEST_CASE("pages of a file in memory are given back for all that map it") {
+  const size_t bytes = 8 * 4096;
+  const UniqueFd file(memfd_create("test", MFD_CLOEXEC));
+  REQUIRE(ftruncate(file.get(), bytes) == 0);
+  std::span<std::byte> views[2];
+  for (auto& view : views) {
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
+    REQUIRE(memory != MAP_FAILED);
+    view = {static_cast<std::byte*>(memory), bytes};
+  }
+  std::fill(views[0].begin(), views[0].end(), std::byte{7});
+  GiveBackPages(views[1]);
+  struct stat about {};
+  REQUIRE(fstat(file.get(), &about) == 0);
+  CHECK(about.st_blocks == 0);  // until it is read
+  CHECK(std::count(views[0].begin(), views[0].end(), std::byte{0}) == bytes);
+  for (auto& view : views) munmap(view.data(), bytes);
 }
 
 TEST_CASE("an arena gives several threads different memory") {
