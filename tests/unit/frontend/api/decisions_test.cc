@@ -131,7 +131,7 @@ TEST_CASE("answers are the probabilities of labels, and confidence is what they 
   CHECK(response["usage"]["input_tokens_details"]["cached_tokens"] == 0);
 }
 
-TEST_CASE("of the other form, answers have their ids, and say how the labels did") {
+TEST_CASE("of the other form, answers have their ids, and state how the labels did") {
   const ApiModel model;
   const json body = {
       {"state", 5},
