@@ -12,13 +12,10 @@ namespace {
 
 constexpr int kHandshakeLingerMs = 5000;
 constexpr int kOutputLingerMs = 4000;
-// An engine often starts some milliseconds before its frontend, one with packed weights some
-// hundreds: try again at once, then ever more rarely. On one host a try costs microseconds, and its
-// pause is added to every start.
+// A frontend that does not listen yet, or for a moment: try again at once, then ever more rarely.
+// On one host a try costs microseconds, and its pause is added to every start.
 constexpr int kReconnectMs = 1;
 constexpr int kMaxReconnectMs = 1000, kMaxLocalReconnectMs = 16;
-// Of a frontend that has not come for a while; ZeroMQ adds up to as much again.
-constexpr int kRareReconnectMs = 125;
 
 int MaxReconnectMs(std::string_view address) {
   return address.starts_with("ipc://") ? kMaxLocalReconnectMs : kMaxReconnectMs;
@@ -26,17 +23,13 @@ int MaxReconnectMs(std::string_view address) {
 
 }  // namespace
 
-FrontendLink::FrontendLink(const Shared* shared, std::string address, bool tries_rarely)
-    : shared_(shared), address_(std::move(address)), tries_rarely_(tries_rarely) {}
+FrontendLink::FrontendLink(const Shared* shared, std::string address)
+    : shared_(shared), address_(std::move(address)) {}
 
 Status FrontendLink::Start() {
   handshake_.Open(*shared_->context, zmq::socket_type::dealer);
   handshake_.SetIdentity(EngineIdentity(shared_->options->engine_index));
-  if (tries_rarely_) {
-    handshake_.SetReconnectInterval(kRareReconnectMs, kRareReconnectMs);
-  } else {
-    handshake_.SetReconnectInterval(kReconnectMs, MaxReconnectMs(address_));
-  }
+  handshake_.SetReconnectInterval(kReconnectMs, kMaxReconnectMs);
   handshake_.NoticeVanishedHosts();
   SetKeys(&handshake_, address_);
   handshake_.Monitor(*shared_->context);

@@ -37,8 +37,7 @@ class FrontendLink {
     std::function<void()> on_new_sockets;  // poll others from now on
   };
 
-  // tries_rarely: to connect, where nobody has listened for a while.
-  FrontendLink(const Shared* shared, std::string address, bool tries_rarely = false);
+  FrontendLink(const Shared* shared, std::string address);
   FrontendLink(const FrontendLink&) = delete;
 
   // Connects and sends HELLO. The address may lead to nobody as yet.
@@ -103,7 +102,6 @@ class FrontendLink {
 
   const Shared* const shared_;
   const std::string address_;
-  const bool tries_rarely_;
   Socket handshake_;
   std::vector<Client> clients_;
   CoordinatorLink coordinator_;

@@ -1,8 +1,13 @@
 #include "proto_msgpack/handshake_address.h"
 
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
+#include <cerrno>
+
 #include "common/runtime_folder.h"
+#include "common/unique_fd.h"
 
 namespace tandem::wire {
 namespace {
@@ -49,6 +54,20 @@ bool IsOpenToNetwork(std::string_view address) {
     if (address.starts_with(loopback)) return false;
   }
   return true;
+}
+
+bool HasListener(const std::string& address) {
+  constexpr std::string_view kIpc = "ipc://";
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  if (!address.starts_with(kIpc)) return true;
+  const std::string_view path = std::string_view(address).substr(kIpc.size());
+  if (path.size() >= sizeof name.sun_path) return true;
+  path.copy(name.sun_path, path.size());
+  const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  // EAGAIN: it has many to accept.
+  return fd && (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0 ||
+                errno == EAGAIN);
 }
 
 }  // namespace tandem::wire

@@ -1,7 +1,7 @@
 #pragma once
 
 // The handshake address that frontend and engine core take from equal flags: one rule for both
-// processes. Reads the environment; thread: main, before others start.
+// processes. Reads the environment; thread: main, before others start, unless a function says more.
 
 #include <cstdint>
 #include <string>
@@ -24,5 +24,9 @@ std::string TcpAddress(std::string_view host, int64_t port);
 
 // Whether other hosts may reach what is bound at the address, or it is another host's.
 bool IsOpenToNetwork(std::string_view address);
+
+// Whether somebody listens at an ipc address: a connection is tried and closed. Thread: any. True
+// for an address that no socket can have, and for tcp: a connection to it has the reason.
+bool HasListener(const std::string& address);
 
 }  // namespace tandem::wire

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/mailbox.h"
 #include "proto_msgpack/frontend_link.h"
+#include "proto_msgpack/handshake_address.h"
 #include "proto_msgpack/msgpack_reader.h"
 #include "proto_msgpack/wire_endpoint.h"
 #include "proto_msgpack/wire_endpoint_socket.h"
@@ -21,8 +22,10 @@ namespace {
 constexpr size_t kMaxSpent = 16;  // messages whose memory is kept
 // For a frontend to which another one has introduced us: it listens already, or it is gone.
 constexpr double kJoinSeconds = 10;
-// Then a frontend on this host that has not come is looked for rarely: a try costs little, but
-// sixty in a second keep a CPU from its deeper sleep.
+// An engine often starts some milliseconds before its frontend, one with packed weights some
+// hundreds. On this host a look costs microseconds, and its pause is added to every start; but
+// sixty in a second keep a CPU from its deeper sleep, so after a second they become rare.
+constexpr double kFirstPause = 0.001, kEagerPause = 0.016, kRarePause = 0.2;
 constexpr double kEagerSeconds = 1;
 // A wrong address looks like a frontend that starts later: this long it is waited for in silence.
 constexpr double kSilentSeconds = 5;
@@ -77,8 +80,8 @@ class EngineEndpoint::Loop {
   };
 
   void Run();
-  Status LookForHome(bool rarely = false);
-  void LookRarely(double now);
+  void LoseHome(double now);
+  Status LookForHome(double now);
   void ComplainOfSilence(double now);
   bool HandleCall(FrontendLink* from, const UtilityRequest& call);
   void AnswerPing(FrontendLink* from, const UtilityRequest& call);
@@ -104,12 +107,13 @@ class EngineEndpoint::Loop {
   zmq::context_t context_ = MakeContext();  // outlives every socket
   FrontendLink::Shared shared_;
   std::vector<Link> links_;
-  // To the frontend that has options_.handshake_address; nullptr: none is looked for.
+  // To the frontend that has options_.handshake_address; nullptr: none is there.
   FrontendLink* home_ = nullptr;
   double look_again_at_ = 0;
-  std::optional<double> look_rarely_at_;  // if home_ has not met anybody until then
-  std::optional<double> complain_at_;     // if no frontend at tcp has responded until then
-  bool is_leaving_ = false;               // no other frontend is looked for
+  double pause_ = kFirstPause;  // to the look after it
+  double eager_until_ = 0;
+  std::optional<double> complain_at_;  // if no frontend at tcp has responded until then
+  bool is_leaving_ = false;            // no other frontend is looked for
   std::optional<EngineCoreReadyResponse> ready_;
   bool has_new_sockets_ = false;
   ComplaintLimit complaints_;
@@ -125,22 +129,33 @@ class EngineEndpoint::Loop {
 
 Status EngineEndpoint::Loop::Start() {
   // A wrong address fails here; a missing frontend is not an error.
-  RETURN_IF_ERROR(LookForHome());
-  if (options_.handshake_address.starts_with("tcp://")) {
-    complain_at_ = SystemClock().Monotonic() + kSilentSeconds;
-  }
+  const double now = SystemClock().Monotonic();
+  LoseHome(now);
+  RETURN_IF_ERROR(LookForHome(now));
+  if (options_.handshake_address.starts_with("tcp://")) complain_at_ = now + kSilentSeconds;
   RebuildPollSet();
   thread_ = std::thread([this] { Run(); });
   return OkStatus();
 }
 
-Status EngineEndpoint::Loop::LookForHome(bool rarely) {
-  auto link = std::make_unique<FrontendLink>(&shared_, options_.handshake_address, rarely);
+void EngineEndpoint::Loop::LoseHome(double now) {
+  home_ = nullptr;
+  pause_ = kFirstPause;
+  eager_until_ = now + kEagerSeconds;
+}
+
+// Nothing connects before somebody listens. A socket that tries by itself goes on for a while after
+// it is closed; if it reached the frontend after the one that follows it, it would take the
+// identity over from that one, and ROUTER would receive from neither.
+Status EngineEndpoint::Loop::LookForHome(double now) {
+  if (!HasListener(options_.handshake_address)) {
+    look_again_at_ = now + pause_;
+    pause_ = now < eager_until_ ? std::min(2 * pause_, kEagerPause) : kRarePause;
+    return OkStatus();
+  }
+  auto link = std::make_unique<FrontendLink>(&shared_, options_.handshake_address);
   RETURN_IF_ERROR(link->Start());
   home_ = link.get();
-  look_rarely_at_.reset();
-  const bool is_local = options_.handshake_address.starts_with("ipc://");
-  if (is_local && !rarely) look_rarely_at_ = SystemClock().Monotonic() + kEagerSeconds;
   links_.push_back({.link = std::move(link)});
   return OkStatus();
 }
@@ -238,17 +253,16 @@ void EngineEndpoint::Loop::DropLinks() {
     const std::string& why = each.link->lost();
     const bool was_home = home_ == each.link.get();
     const bool was_silent = was_home && each.link->num_clients() == 0;
+    if (was_home) LoseHome(now);
     if (was_silent) look_again_at_ = now + kLookAgainSeconds;
     if (was_silent && options_.handshake_address.starts_with("tcp://")) {
       if (complaints_.Next()) {
         LOG_WARNING << options_.handshake_address
                     << " closes the connection: is it a frontend, with keys of the same set?";
       }
-      home_ = nullptr;
     } else if (was_home) {
       LOG_INFO << "the frontend is gone (" << why << "), waiting for the next at "
                << options_.handshake_address;
-      home_ = nullptr;
     } else if (!why.empty()) {
       LOG_INFO << "the frontend beside it is gone (" << why << ")";
     }
@@ -257,22 +271,10 @@ void EngineEndpoint::Loop::DropLinks() {
     links_.erase(links_.begin() + static_cast<std::ptrdiff_t>(i));
   }
   Leave();  // one that was not let go by the frontend that is gone
-  LookRarely(now);
   ComplainOfSilence(now);
   if (home_ != nullptr || is_leaving_ || now < look_again_at_) return;
-  const Status status = LookForHome();
+  const Status status = LookForHome(now);
   CHECK(status.ok()) << status.ToString();  // it was good in Start
-}
-
-// A socket's intervals are those it was opened with.
-void EngineEndpoint::Loop::LookRarely(double now) {
-  if (!look_rarely_at_ || home_ == nullptr) return;
-  if (home_->has_met()) look_rarely_at_.reset();
-  if (!look_rarely_at_ || now < *look_rarely_at_) return;
-  std::erase_if(links_, [this](const Link& each) { return each.link.get() == home_; });
-  has_new_sockets_ = true;
-  const Status status = LookForHome(/*rarely=*/true);
-  CHECK(status.ok()) << status.ToString();
 }
 
 void EngineEndpoint::Loop::ComplainOfSilence(double now) {
@@ -291,7 +293,6 @@ int EngineEndpoint::Loop::WaitMs() const {
   const double now = SystemClock().Monotonic();
   std::optional<double> wait_s;
   if (home_ == nullptr && !is_leaving_) wait_s = std::max(0.0, look_again_at_ - now);
-  if (home_ != nullptr && look_rarely_at_) wait_s = std::max(0.0, *look_rarely_at_ - now);
   if (complain_at_) {
     wait_s = std::min(wait_s.value_or(kSilentSeconds), std::max(0.0, *complain_at_ - now));
   }

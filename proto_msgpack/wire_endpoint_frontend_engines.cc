@@ -63,7 +63,10 @@ void FrontendEndpoint::Loop::Hello(size_t engine_index, int connection, bool tak
   Encode(init_, &encoded_);
   const std::string identity = EngineIdentity(static_cast<int>(engine_index));
   const std::string_view frames[] = {identity, encoded_.body};
-  if (!handshake_.socket.Send(frames)) return;
+  if (!handshake_.socket.Send(frames)) {
+    LOG_INFO << "engine " << engine_index << " left during its handshake";
+    return;
+  }
   engines_[*seat].state = SeatedEngine::State::kConnected;
   engines_[*seat].handshake_connection = connection;
   LOG_INFO << "engine " << engine_index << " connected";
