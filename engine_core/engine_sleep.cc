@@ -53,9 +53,8 @@ void EngineCore::FinishPause() {
 Status EngineCore::ReleaseMemory(const MemoryParts& parts, int64_t level) {
   if (parts.kv_cache && !released_.kv_cache && !ResetPrefixCache(/*preempt_running=*/true)) {
     return FailedPreconditionError(
-        "the KV cache is in use by a transfer: the engine is paused and keeps its memory; resume "
-        "it, "
-        "and let requests end first (mode=wait or abort)");
+        "the KV cache is in use by a transfer: the engine is paused and keeps its memory; "
+        "resume it, and let requests end first (mode=wait or abort)");
   }
   if (parts.weights) ResetEncoderCache();
   RETURN_IF_ERROR(executor_->Release(parts, /*rereads=*/level > 1));
