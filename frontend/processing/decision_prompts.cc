@@ -10,6 +10,7 @@
 #include "frontend/jinja/value.h"
 #include "frontend/openai/refuse.h"
 #include "frontend/processing/input_processor.h"
+#include "frontend/processing/own_distribution.h"
 
 namespace tandem {
 namespace {
@@ -105,16 +106,6 @@ StatusOr<std::vector<int64_t>> LabelIds(const Tokenizer& tokenizer,
   return found;
 }
 
-// The likeliest token of the model's own distribution, whatever the server's defaults are.
-void DrawLikeliest(DecisionRequest* request) {
-  request->temperature = 0;
-  request->top_p = 1;
-  request->top_k = 0;
-  request->min_p = 0;
-  request->repetition_penalty = 1;
-  request->watermarking = false;
-}
-
 }  // namespace
 
 StatusOr<std::vector<TokenId>> InputProcessor::DecisionChat(const DecisionRequest& request,
@@ -143,7 +134,7 @@ StatusOr<ProcessedRequest> InputProcessor::Process(DecisionRequest request,
                                    " entries, at most " +
                                    std::to_string(config_.max_completion_prompts) + " are allowed");
   }
-  DrawLikeliest(&request);
+  UseOwnDistribution(/*temperature=*/0, &request);  // the likeliest token
   // Replies to all questions begin alike.
   ASSIGN_OR_RETURN(const std::vector<TokenId> probe,
                    DecisionChat(request, "x", context.max_model_len));

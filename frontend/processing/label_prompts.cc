@@ -5,22 +5,9 @@
 #include <utility>
 
 #include "frontend/processing/input_processor.h"
+#include "frontend/processing/own_distribution.h"
 
 namespace tandem {
-namespace {
-
-// The model's own distribution, whatever the server's defaults for draws are.
-void DrawOne(GenerativeScoringRequest* request) {
-  request->temperature = 1;
-  request->top_p = 1;
-  request->top_k = 0;
-  request->min_p = 0;
-  request->repetition_penalty = 1;
-  request->watermarking = false;
-  request->logprob_token_ids = request->label_token_ids;
-}
-
-}  // namespace
 
 StatusOr<std::vector<std::vector<TokenId>>> InputProcessor::ScoredTokens(
     const GenerativeScoringRequest& request, const Prompts& parts, bool add_special_tokens,
@@ -41,7 +28,8 @@ StatusOr<std::vector<std::vector<TokenId>>> InputProcessor::ScoredTokens(
 
 StatusOr<ProcessedRequest> InputProcessor::Process(GenerativeScoringRequest request,
                                                    const RequestContext& context) const {
-  DrawOne(&request);
+  UseOwnDistribution(/*temperature=*/1, &request);
+  request.logprob_token_ids = request.label_token_ids;
   ASSIGN_OR_RETURN(const auto queries,
                    ScoredTokens(request, request.query, request.add_special_tokens.value_or(true),
                                 context.max_model_len));
