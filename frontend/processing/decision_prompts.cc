@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
@@ -85,25 +86,25 @@ Status CannotDecide(const std::string& why) {
   return UnimplementedError("the model does not support decisions: " + why);
 }
 
-// The token that each label is, as the first one of a reply after the tail.
-StatusOr<std::vector<int64_t>> LabelIds(const Tokenizer& tokenizer,
-                                        const std::vector<TokenId>& tail,
-                                        std::span<const std::string_view> labels) {
+// Adds to ids, of the first labels, the tokens that the others are, as the first one of a reply
+// after the tail.
+Status AddLabelIds(const Tokenizer& tokenizer, const std::vector<TokenId>& tail,
+                   std::span<const std::string_view> labels, std::vector<int64_t>* ids) {
   const std::string text = tokenizer.Decode(tail, /*skip_special_tokens=*/false);
-  std::vector<int64_t> found;
-  for (const std::string_view label : labels) {
-    ASSIGN_OR_RETURN(const std::vector<TokenId> ids,
-                     tokenizer.Encode(text + std::string(label), /*add_special_tokens=*/false));
-    const bool is_one = ids.size() == tail.size() + 1 &&
-                        std::equal(tail.begin(), tail.end(), ids.begin()) &&
-                        std::count(found.begin(), found.end(), ids.back()) == 0;
+  for (size_t i = ids->size(); i < labels.size(); ++i) {
+    const std::string label(labels[i]);
+    ASSIGN_OR_RETURN(const std::vector<TokenId> reply,
+                     tokenizer.Encode(text + label, /*add_special_tokens=*/false));
+    const bool is_one = reply.size() == tail.size() + 1 &&
+                        std::equal(tail.begin(), tail.end(), reply.begin()) &&
+                        std::count(ids->begin(), ids->end(), reply.back()) == 0;
     if (!is_one) {
-      return CannotDecide("the reply \"" + std::string(label) +
+      return CannotDecide("the reply \"" + label +
                           "\" is not one token of its own after its chat prompt");
     }
-    found.push_back(ids.back());
+    ids->push_back(reply.back());
   }
-  return found;
+  return OkStatus();
 }
 
 }  // namespace
@@ -140,10 +141,14 @@ StatusOr<ProcessedRequest> InputProcessor::Process(DecisionRequest request,
                    DecisionChat(request, "x", context.max_model_len));
   const std::vector<TokenId> tail = TailOf(*tokenizer_, probe);
   ASSIGN_OR_RETURN(const std::string state, StateText(*request.state));
+  std::map<DecisionLabels, std::vector<int64_t>> known;  // most questions have the same labels
   std::vector<std::vector<int64_t>> label_ids;
   std::vector<Prompt> prompts;
   for (const DecisionQuestion& question : request.questions) {
-    ASSIGN_OR_RETURN(label_ids.emplace_back(), LabelIds(*tokenizer_, tail, LabelsOf(question)));
+    const std::span<const std::string_view> labels = LabelsOf(question);
+    std::vector<int64_t>& ids = known[question.labels];
+    RETURN_IF_ERROR(AddLabelIds(*tokenizer_, tail, labels, &ids));
+    label_ids.emplace_back(ids.begin(), ids.begin() + static_cast<ptrdiff_t>(labels.size()));
     Prompt& prompt = prompts.emplace_back();
     ASSIGN_OR_RETURN(
         prompt.token_ids,
