@@ -19,6 +19,7 @@
 #include "common/mailbox.h"
 #include "common/strings.h"
 #include "common/unique_fd.h"
+#include "common/unix_address.h"
 
 namespace tandem {
 namespace {
@@ -27,8 +28,8 @@ namespace {
 int SendDatagram(const sockaddr_un& address, socklen_t size, std::string_view lines, int flags) {
   const UniqueFd fd(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd) return errno;
-  while (sendto(fd.get(), lines.data(), lines.size(), MSG_NOSIGNAL | flags,
-                reinterpret_cast<const sockaddr*>(&address), size) < 0) {
+  while (sendto(fd.get(), lines.data(), lines.size(), MSG_NOSIGNAL | flags, AsSockaddr(address),
+                size) < 0) {
     if (errno != EINTR) return errno;
   }
   return 0;
@@ -38,17 +39,14 @@ int SendDatagram(const sockaddr_un& address, socklen_t size, std::string_view li
 StatusOr<int> Send(std::string_view lines, int flags) {
   const char* path = std::getenv("NOTIFY_SOCKET");
   if (path == nullptr || *path == '\0') return 0;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const size_t length = std::strlen(path);
-  if ((path[0] != '/' && path[0] != '@') || length >= sizeof address.sun_path) {
+  StatusOr<sockaddr_un> address = UnixAddress(path);
+  if (!address.ok() || (path[0] != '/' && path[0] != '@')) {
     return InvalidArgumentError("NOTIFY_SOCKET is '" + std::string(path) +
                                 "', must be a path or @name");
   }
-  std::memcpy(address.sun_path, path, length);
-  if (path[0] == '@') address.sun_path[0] = '\0';  // abstract name
-  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length);
-  const int error = SendDatagram(address, size, lines, flags);
+  if (path[0] == '@') address->sun_path[0] = '\0';  // abstract name
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
+  const int error = SendDatagram(*address, size, lines, flags);
   if (error == 0 || error == EAGAIN) return error;
   return ErrnoError(error, std::string("send to NOTIFY_SOCKET ") + path);
 }

@@ -8,6 +8,7 @@
 
 #include "common/runtime_folder.h"
 #include "common/unique_fd.h"
+#include "common/unix_address.h"
 
 namespace tandem::wire {
 namespace {
@@ -58,16 +59,12 @@ bool IsOpenToNetwork(std::string_view address) {
 
 bool HasListener(const std::string& address) {
   constexpr std::string_view kIpc = "ipc://";
-  sockaddr_un name{};
-  name.sun_family = AF_UNIX;
   if (!address.starts_with(kIpc)) return true;
-  const std::string_view path = std::string_view(address).substr(kIpc.size());
-  if (path.size() >= sizeof name.sun_path) return true;
-  path.copy(name.sun_path, path.size());
+  const StatusOr<sockaddr_un> name = UnixAddress(std::string_view(address).substr(kIpc.size()));
+  if (!name.ok()) return true;
   const UniqueFd fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   // EAGAIN: it has many to accept.
-  return fd && (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof name) == 0 ||
-                errno == EAGAIN);
+  return fd && (::connect(fd.get(), AsSockaddr(*name), sizeof *name) == 0 || errno == EAGAIN);
 }
 
 }  // namespace tandem::wire

@@ -14,6 +14,7 @@
 #include "common/log.h"
 #include "common/packets.h"
 #include "common/strings.h"
+#include "common/unix_address.h"
 #include "deploy/cli/runtime_directory.h"
 
 namespace tandem {
@@ -23,23 +24,12 @@ constexpr std::string_view kName = "/control";
 constexpr int kRequestMs = 1000;  // for a sender, which is a program of ours, to send its words
 constexpr char kLine = 'l', kEnd = 'e';
 
-StatusOr<sockaddr_un> Address(const std::string& folder) {
-  const std::string path = folder + std::string(kName);
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return InvalidArgumentError("folder " + folder + "'s name is too long for a socket in it");
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
 // A server of this user that listens in the folder, or none.
 UniqueFd ConnectIn(const std::string& folder, pid_t pid) {
-  const StatusOr<sockaddr_un> address = Address(folder);
+  const StatusOr<sockaddr_un> address = UnixAddress(folder + std::string(kName));
   if (!address.ok()) return UniqueFd();
   UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
-  if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0) {
+  if (connect(fd.get(), AsSockaddr(*address), sizeof *address) != 0) {
     return UniqueFd();
   }
   ucred peer{};
@@ -80,13 +70,13 @@ void ControlRequest::End(int exit_status, std::string_view line) const {
 }
 
 Status ControlSocket::Listen(const std::string& folder) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, Address(folder));
+  const std::string path = folder + std::string(kName);
+  ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   listener_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!listener_) return ErrnoError(errno, "control socket");
   constexpr int kBacklog = 16;
-  if (bind(fd(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0 ||
-      listen(fd(), kBacklog) != 0) {
-    return ErrnoError(errno, "bind " + folder + std::string(kName));
+  if (bind(fd(), AsSockaddr(address), sizeof address) != 0 || listen(fd(), kBacklog) != 0) {
+    return ErrnoError(errno, "bind " + path);
   }
   spare_ = OpenSpare();
   return OkStatus();

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 
 #include <boost/asio/generic/stream_protocol.hpp>
 #include <boost/asio/io_context.hpp>
@@ -14,6 +13,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/unix_address.h"
 #include "deploy/cli/sse_parser.h"
 #include "frontend/web/http_response.h"
 
@@ -114,9 +114,7 @@ http::request<http::string_body> MakeRequest(http::verb verb, const std::string&
 StatusOr<std::vector<Endpoint>> Resolve(const std::string& host, const std::string& port,
                                         const std::string& where, asio::io_context* context) {
   if (host.empty()) {
-    if (port.size() >= sizeof(sockaddr_un::sun_path)) {
-      return InvalidArgumentError("socket path " + port + " is too long");
-    }
+    RETURN_IF_ERROR(UnixAddress(port).status());  // asio would throw
     return std::vector<Endpoint>{asio::local::stream_protocol::endpoint(port)};
   }
   error_code error;

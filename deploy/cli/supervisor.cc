@@ -21,6 +21,7 @@
 #include "common/read_file.h"
 #include "common/sd_notify.h"
 #include "common/strings.h"
+#include "common/unix_address.h"
 
 namespace tandem {
 namespace {
@@ -129,18 +130,12 @@ Status Supervisor::OpenDescriptors() {
   if (signal_fd_ < 0) return ErrnoError(errno, "signalfd");
 
   const std::string path = runtime_directory_.path() + "/notify";
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return InvalidArgumentError("runtime folder " + runtime_directory_.path() +
-                                "'s name is too long for a socket in it");
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
+  ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   notify_fd_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (notify_fd_ < 0) return ErrnoError(errno, "notify socket");
   const int on = 1;
   if (setsockopt(notify_fd_, SOL_SOCKET, SO_PASSCRED, &on, sizeof on) != 0 ||
-      bind(notify_fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+      bind(notify_fd_, AsSockaddr(address), sizeof address) != 0) {
     return ErrnoError(errno, "bind " + path);
   }
   return control_.Listen(runtime_directory_.path());

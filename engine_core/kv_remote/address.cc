@@ -14,6 +14,7 @@
 #include <memory>
 
 #include "common/strings.h"
+#include "common/unix_address.h"
 
 namespace tandem {
 namespace {
@@ -27,12 +28,11 @@ struct SocketAddress {
   const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&bytes); }
 };
 
-SocketAddress UnixAddress(const std::string& path) {
+StatusOr<SocketAddress> AddressAt(const std::string& path) {
+  ASSIGN_OR_RETURN(const sockaddr_un name, UnixAddress(path));
   SocketAddress address;
-  auto* name = reinterpret_cast<sockaddr_un*>(&address.bytes);
-  name->sun_family = AF_UNIX;
-  std::memcpy(name->sun_path, path.c_str(), path.size() + 1);
-  address.size = sizeof(sockaddr_un);
+  std::memcpy(&address.bytes, &name, sizeof name);
+  address.size = sizeof name;
   return address;
 }
 
@@ -69,7 +69,7 @@ Status RemoveStale(const std::string& path) {
   if (lstat(path.c_str(), &about) != 0) return OkStatus();
   if (!S_ISSOCK(about.st_mode)) return AlreadyExistsError(path + " is there and is no socket");
   ASSIGN_OR_RETURN(const UniqueFd probe, MakeSocket(AF_UNIX));
-  const SocketAddress address = UnixAddress(path);
+  ASSIGN_OR_RETURN(const SocketAddress address, AddressAt(path));
   if (connect(probe.get(), address.get(), address.size) == 0 || errno == EAGAIN) {
     return AlreadyExistsError("another process listens at " + path);
   }
@@ -127,12 +127,12 @@ StatusOr<KvAddress> KvAddress::Parse(std::string_view text) {
 StatusOr<KvAddress> KvAddress::OfRemote(const std::string& host, int64_t port) {
   if (host.starts_with(kUnix)) {
     const std::string path = host.substr(kUnix.size());
-    const bool fits = path.size() < sizeof(sockaddr_un::sun_path) && path.starts_with('/') &&
-                      path.find('\0') == std::string::npos;
-    if (fits) return KvAddress{.path = path};
-    return InvalidArgumentError(
-        "'" + path + "' is no path of a unix socket: it must begin with / " +
-        "and have less than " + std::to_string(sizeof(sockaddr_un::sun_path)) + " bytes");
+    if (!path.starts_with('/')) {
+      return InvalidArgumentError("'" + path +
+                                  "' is no path of a unix socket: it must begin with /");
+    }
+    RETURN_IF_ERROR(UnixAddress(path).status());
+    return KvAddress{.path = path};
   }
   if (host.empty() || host.size() > INET6_ADDRSTRLEN || port < 1 || port > UINT16_MAX) {
     return InvalidArgumentError("remote_host and remote_port are no address");
@@ -146,7 +146,7 @@ StatusOr<UniqueFd> ListenAt(KvAddress* address) {
   SocketAddress name;
   if (address->is_unix()) {
     RETURN_IF_ERROR(RemoveStale(address->path));
-    name = UnixAddress(address->path);
+    ASSIGN_OR_RETURN(name, AddressAt(address->path));
   } else {
     ASSIGN_OR_RETURN(name, TcpAddress(*address, 0));
   }
@@ -165,7 +165,7 @@ StatusOr<UniqueFd> ListenAt(KvAddress* address) {
 StatusOr<UniqueFd> ConnectTo(const KvAddress& address) {
   SocketAddress name;
   if (address.is_unix()) {
-    name = UnixAddress(address.path);
+    ASSIGN_OR_RETURN(name, AddressAt(address.path));
   } else {
     ASSIGN_OR_RETURN(name, TcpAddress(address, AI_NUMERICHOST));
   }

@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/packets.h"
 #include "common/strings.h"
+#include "common/unix_address.h"
 #include "frontend/hand_over/own_socket.h"
 
 namespace tandem {
@@ -180,12 +181,12 @@ void HandOverOffer::Refuse(std::string_view why) {
 
 StatusOr<std::optional<HandOverClaim>> HandOverClaim::Make(const std::string& path,
                                                            int num_engines) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddressOf(path));
+  ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   HandOverClaim claim;
   claim.connection_ = UniqueFd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const int fd = claim.connection_.get();
   if (fd < 0) return ErrnoError(errno, "socket");
-  if (::connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (::connect(fd, AsSockaddr(address), sizeof address) != 0) {
     if (errno == ENOENT || errno == ECONNREFUSED) return std::optional<HandOverClaim>();
     return ErrnoError(errno, "connect " + path);
   }
@@ -252,10 +253,10 @@ void LateCounts::Take() {
 }
 
 Status LateCounts::Send(const std::string& path, std::string_view counts) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddressOf(path));
+  ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   const UniqueFd fd(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError(errno, "socket");
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (::connect(fd.get(), AsSockaddr(address), sizeof address) != 0) {
     return ErrnoError(errno, "connect " + path);
   }
   return SendCounts(fd.get(), counts);

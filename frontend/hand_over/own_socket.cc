@@ -4,7 +4,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstring>
+
+#include "common/unix_address.h"
 
 namespace tandem {
 namespace {
@@ -13,22 +14,12 @@ constexpr int kBacklog = 8;
 
 }  // namespace
 
-StatusOr<sockaddr_un> SocketAddressOf(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return InvalidArgumentError(path + ": too long for the name of a socket");
-  }
-  std::memcpy(address.sun_path, path.data(), path.size());
-  return address;
-}
-
 StatusOr<UniqueFd> BindAt(const std::string& path, int type) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddressOf(path));
+  ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   UniqueFd fd(::socket(AF_UNIX, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError(errno, "socket");
   ::unlink(path.c_str());
-  if (::bind(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (::bind(fd.get(), AsSockaddr(address), sizeof address) != 0) {
     return ErrnoError(errno, "bind " + path);
   }
   return fd;
@@ -41,10 +32,10 @@ StatusOr<UniqueFd> ListenAt(const std::string& path) {
 }
 
 StatusOr<UniqueFd> ConnectAt(const std::string& path) {
-  ASSIGN_OR_RETURN(const sockaddr_un address, SocketAddressOf(path));
+  ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
   UniqueFd fd(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd) return ErrnoError(errno, "socket");
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (::connect(fd.get(), AsSockaddr(address), sizeof address) != 0) {
     return ErrnoError(errno, "connect " + path);
   }
   return fd;

@@ -4,7 +4,6 @@
 // Thread: any. Failure: Status.
 
 #include <sys/types.h>
-#include <sys/un.h>
 
 #include <string>
 
@@ -13,8 +12,6 @@
 
 namespace tandem {
 
-// INVALID_ARGUMENT: it is too long.
-StatusOr<sockaddr_un> SocketAddressOf(const std::string& path);
 // A socket that is bound there, non-blocking. type: SOCK_DGRAM, SOCK_SEQPACKET.
 StatusOr<UniqueFd> BindAt(const std::string& path, int type);
 // One that is connected to.

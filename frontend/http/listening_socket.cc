@@ -15,6 +15,7 @@
 #include <memory>
 
 #include "common/strings.h"
+#include "common/unix_address.h"
 
 namespace tandem {
 namespace {
@@ -88,19 +89,14 @@ StatusOr<ListeningSocket> BindTcp(const ServerSettings& settings) {
 }
 
 StatusOr<ListeningSocket> BindUnix(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
-    return InvalidArgumentError("--uds " + path + ": longer than " +
-                                std::to_string(sizeof address.sun_path - 1) + " characters");
-  }
-  std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
-  const auto* name = reinterpret_cast<const sockaddr*>(&address);
+  const StatusOr<sockaddr_un> address = UnixAddress(path);
+  if (!address.ok()) return address.status().WithContext("--uds");
+  const sockaddr* name = AsSockaddr(*address);
   ListeningSocket socket;
   socket.fd = UniqueFd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.fd) return ErrnoError(errno, "socket");
   const int fd = socket.fd.get();
-  if (::bind(fd, name, sizeof address) != 0) {
+  if (::bind(fd, name, sizeof *address) != 0) {
     if (errno != EADDRINUSE) return ErrnoError(errno, "--uds " + path);
     // Only a socket is ever removed, since connecting to a plain file is refused as well.
     struct stat info {};
@@ -108,11 +104,11 @@ StatusOr<ListeningSocket> BindUnix(const std::string& path) {
       return AlreadyExistsError("--uds " + path + ": exists and is not a socket");
     }
     // A socket without a listener was left by a server that is gone.
-    if (::connect(fd, name, sizeof address) == 0 || errno != ECONNREFUSED) {
+    if (::connect(fd, name, sizeof *address) == 0 || errno != ECONNREFUSED) {
       return AlreadyExistsError("cannot listen on " + path + ": another server uses it");
     }
     ::unlink(path.c_str());
-    if (::bind(fd, name, sizeof address) != 0) return ErrnoError(errno, "--uds " + path);
+    if (::bind(fd, name, sizeof *address) != 0) return ErrnoError(errno, "--uds " + path);
   }
   socket.path = path;
   return socket;

@@ -1,4 +1,5 @@
 #include "deploy/cli/bench/client_socket.h"
+#include "common/unix_address.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -61,13 +62,9 @@ StatusOr<std::unique_ptr<ServerPeer>> ServerPeer::Resolve(const ServerUrl& url, 
   std::unique_ptr<ServerPeer> peer(new ServerPeer);
   peer->host_ = url.host;
   if (!url.socket_path.empty()) {
+    ASSIGN_OR_RETURN(const sockaddr_un unix_address, UnixAddress(url.socket_path));
     Address address;
-    auto& unix_address = reinterpret_cast<sockaddr_un&>(address.storage);
-    unix_address.sun_family = AF_UNIX;
-    if (url.socket_path.size() >= sizeof unix_address.sun_path) {
-      return InvalidArgumentError("socket path " + url.socket_path + " is too long");
-    }
-    std::memcpy(unix_address.sun_path, url.socket_path.data(), url.socket_path.size());
+    std::memcpy(&address.storage, &unix_address, sizeof unix_address);
     address.size = sizeof unix_address;
     peer->addresses_.push_back(address);
     return peer;

@@ -16,6 +16,7 @@
 #include "common/clock.h"
 #include "common/read_file.h"
 #include "common/strings.h"
+#include "common/unix_address.h"
 #include "deploy/cli/bench/hangup.h"
 
 namespace tandem {
@@ -30,16 +31,10 @@ constexpr int64_t kMaxLogBytes = int64_t{1} << 30;
 class NotifySocket {
  public:
   static StatusOr<std::unique_ptr<NotifySocket>> Open(const std::string& path) {
-    sockaddr_un address{};
-    address.sun_family = AF_UNIX;
-    if (path.size() >= sizeof address.sun_path) {
-      return InvalidArgumentError(path + " is too long a name for a socket");
-    }
-    std::memcpy(address.sun_path, path.data(), path.size());
+    ASSIGN_OR_RETURN(const sockaddr_un address, UnixAddress(path));
     std::unique_ptr<NotifySocket> notify(new NotifySocket);
     notify->fd_ = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (notify->fd_ < 0 ||
-        bind(notify->fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    if (notify->fd_ < 0 || bind(notify->fd_, AsSockaddr(address), sizeof address) != 0) {
       return ErrnoError(errno, "bind " + path);
     }
     return notify;
