@@ -65,7 +65,14 @@ struct RowForm {
   int direct_rows = 0;    // so many may be read as they lie, more only packed
   int unit_multiple = 1;  // of rows that are read as they lie, too
   int pass_rows = 0;      // most rows that share one pass over a panel
+  int even_tiles = 0;     // up to so many tiles, more than one, are made an even number
 
+  // Tiles of nearly equal height: a low one does little work per weight it loads.
+  int64_t HeightOf(int64_t rows) const {
+    int64_t tiles = (rows + tile_rows - 1) / tile_rows;
+    if (tiles > 1 && tiles < even_tiles) tiles += tiles % 2;
+    return (rows + tiles - 1) / tiles;
+  }
   int64_t RowUnits(int64_t k_units) const {
     return (k_units + unit_multiple - 1) / unit_multiple * unit_multiple;
   }

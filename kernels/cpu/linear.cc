@@ -109,9 +109,8 @@ void CpuOps::RunLinear(const Tensor& out, const LinearInput& input, const CpuMat
   const RowForm& form = matrix.format() == WeightFormat::kCompute ? kernels().rows
                         : matrix.format() == WeightFormat::kInt8  ? table_.int8_rows
                                                                   : table_.int4_rows;
-  // Tiles of nearly equal height: a low one does little work per weight it loads.
-  const int64_t num_tiles = (task.m + form.tile_rows - 1) / form.tile_rows;
-  task.tile_rows = (task.m + num_tiles - 1) / num_tiles;
+  task.tile_rows = form.HeightOf(task.m);
+  const int64_t num_tiles = (task.m + task.tile_rows - 1) / task.tile_rows;
   auto kernel = kernels().linear;
   int64_t room = 0;  // floats that the kernel needs besides its sums
   if (!matrix.is_quantized()) {
