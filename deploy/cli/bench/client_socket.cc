@@ -1,5 +1,4 @@
 #include "deploy/cli/bench/client_socket.h"
-#include "common/unix_address.h"
 
 #include <arpa/inet.h>
 #include <netdb.h>
@@ -15,6 +14,8 @@
 #include <cerrno>
 #include <climits>
 #include <cstring>
+
+#include "common/unix_address.h"
 
 namespace tandem {
 namespace {
